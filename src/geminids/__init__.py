@@ -1,0 +1,97 @@
+"""Run Gemini CLI from Python, and always know the truth about the run.
+
+    import geminids
+
+    result = geminids.ask_sync("What does this repo do?", cwd="repo")
+    print(result.answer if result.ok else result.failure.hint)
+
+Names are loaded when they are first used: `import geminids` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from geminids.errors import GeminidsError, OptionsError, RunFailed
+    from geminids.events.model import (
+        AnyEvent,
+        Change,
+        EndedProcess,
+        Event,
+        Finished,
+        ModelUsage,
+        Notice,
+        Retry,
+        Started,
+        Text,
+        Thought,
+        TokensUsed,
+        ToolFinished,
+        ToolStarted,
+        Usage,
+        decode_event,
+        encode_event,
+    )
+    from geminids.options import Options
+    from geminids.outcome import Failure
+    from geminids.run.ask import ask, ask_sync, stream_sync
+    from geminids.run.result import Result
+    from geminids.run.run import Run, open_run
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AnyEvent",
+    "Change",
+    "EndedProcess",
+    "Event",
+    "Failure",
+    "Finished",
+    "GeminidsError",
+    "ModelUsage",
+    "Notice",
+    "Options",
+    "OptionsError",
+    "Result",
+    "Retry",
+    "Run",
+    "RunFailed",
+    "Started",
+    "Text",
+    "Thought",
+    "TokensUsed",
+    "ToolFinished",
+    "ToolStarted",
+    "Usage",
+    "__version__",
+    "ask",
+    "ask_sync",
+    "decode_event",
+    "encode_event",
+    "open_run",
+    "stream_sync",
+]
+
+_ROOMS = {
+    "geminids.errors": ("GeminidsError", "OptionsError", "RunFailed"),
+    "geminids.options": ("Options",),
+    "geminids.outcome": ("Failure",),
+    "geminids.run.ask": ("ask", "ask_sync", "stream_sync"),
+    "geminids.run.result": ("Result",),
+    "geminids.run.run": ("Run", "open_run"),
+}
+_HOME = {name: room for room, names in _ROOMS.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("_") or name not in __all__:
+        raise AttributeError(f"module 'geminids' has no attribute {name!r}")
+    value = getattr(import_module(_HOME.get(name, "geminids.events.model")), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,6 @@
+"""`python -m geminids`: the command line."""
+
+from geminids.cli import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""The command line: one file a command, loaded when it is called."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+
+import click
+
+from geminids.errors import GeminidsError, OptionsError
+
+__all__ = ["app", "main"]
+
+# The help lines stand here, so that `geminids --help` loads no command.
+_COMMANDS = {
+    "run": "Run the agent once.",
+    "doctor": "Check whether a run would work here, and what to do where not.",
+    "install": "Install a release of Gemini CLI, beside the others.",
+    "versions": "List the releases that are here.",
+    "uninstall": "Remove an installed release.",
+    "gateway": "A Gemini API on loopback, by itself.",
+}
+
+
+class _Commands(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in _COMMANDS:
+            return None
+        command = getattr(import_module(f"geminids.cli.{name}"), name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(_COMMANDS.items()))
+
+
+@click.command(
+    cls=_Commands,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog='Try: geminids run --offline "What is in this folder?"',
+)
+@click.version_option(package_name="geminids", message="geminids %(version)s")
+def app() -> None:
+    """Run Gemini CLI, and always know the truth about the run."""
+
+
+def main() -> None:
+    """The entry point: errors become one clear message and an exit code, never a traceback."""
+    try:
+        code = app.main(standalone_mode=False)
+        _leave(code if isinstance(code, int) else 0)
+    except click.exceptions.Exit as leaving:
+        _leave(leaving.exit_code)
+    except click.ClickException as error:
+        error.show()
+        _leave(2 if isinstance(error, click.UsageError) else error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        _leave(130)
+    except BrokenPipeError:
+        _leave(141)
+    except GeminidsError as error:
+        click.echo(f"geminids: {error}", err=True)
+        _leave(2 if isinstance(error, OptionsError) else 1)
+
+
+def _leave(code: int) -> None:
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read us has gone: say nothing more, and nothing at interpreter exit either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(code)

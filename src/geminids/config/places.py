@@ -1,0 +1,60 @@
+"""Where geminids keeps its own things on this machine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+__all__ = ["Places", "private_dir"]
+
+
+class Places(msgspec.Struct, frozen=True):
+    """The folders of this installation, all below `root`.
+
+    `GEMINIDS_HOME` moves them all at once (a clone's own `.geminids`, a test's temporary folder).
+    """
+
+    root: Path
+
+    @classmethod
+    def of(cls, environ: Mapping[str, str] | None = None) -> Places:
+        named = (os.environ if environ is None else environ).get("GEMINIDS_HOME")
+        if named:
+            return cls(Path(named).absolute())
+        from platformdirs import user_data_path  # imported late: 18 ms
+
+        return cls(user_data_path("geminids", appauthor=False))
+
+    @property
+    def releases(self) -> Path:
+        """Managed installs of Gemini CLI, one folder a version."""
+        return self.root / "gemini"
+
+    @property
+    def node(self) -> Path:
+        """Managed Node, one folder a version."""
+        return self.root / "node"
+
+    @property
+    def compile_cache(self) -> Path:
+        """V8's compiled code of the CLI, so that a start need not compile it again."""
+        return self.root / "compile-cache"
+
+    @property
+    def homes(self) -> Path:
+        """Private homes of the CLI (`GEMINI_CLI_HOME`)."""
+        return self.root / "homes"
+
+    @property
+    def kept(self) -> Path:
+        """One empty file for each run whose leftovers were kept on purpose."""
+        return self.root / "kept"
+
+
+def private_dir(path: Path) -> Path:
+    """Make a folder that only its owner can enter, and return it."""
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return path

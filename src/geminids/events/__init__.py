@@ -1,0 +1,1 @@
+"""Our event model, how other tongues become it, and how it folds."""

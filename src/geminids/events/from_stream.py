@@ -1,0 +1,203 @@
+"""Lines of stream-json become events."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any
+
+from geminids.events.ledger import Ledger
+from geminids.events.model import Event, Text, ToolFinished, ToolStarted
+from geminids.redact import Redactor, TextRedactor
+from geminids.wire import tools
+from geminids.wire.stream_json import ErrorLine, Init, Message, Odd, ResultLine, ToolResult, ToolUse, WireLine, error_of
+
+__all__ = ["StreamTranslator"]
+
+_SHOWN = 2000
+_LOOP = "Loop detected"
+
+
+class StreamTranslator:
+    """Translates the lines of one attempt, and keeps what its ending will be judged by."""
+
+    def __init__(self, ledger: Ledger, redactor: Redactor) -> None:
+        self._ledger = ledger
+        self._text = TextRedactor(redactor) if redactor else None
+        self._open: dict[str, ToolStarted] = {}
+        self._new_turn = False
+        self._second = ""
+        self._second_ms = 0
+        self.init: Init | None = None
+        self.result: ResultLine | None = None
+        self.errors: list[ErrorLine] = []
+
+    @property
+    def tools_running(self) -> bool:
+        return bool(self._open)
+
+    @property
+    def newest_tool(self) -> ToolStarted | None:
+        return next(reversed(self._open.values()), None)
+
+    def translate(self, lines: Sequence[WireLine | Odd]) -> list[Event]:
+        """The events of these lines; no line, however odd, raises."""
+        out: list[Event] = []
+        add = out.append
+        ledger = self._ledger
+        redactor = self._text
+        stamp, at = "", 0
+        for line in lines:
+            # The hot path, a piece of text, comes first and is written out: 300k of these pass in a second.
+            if type(line) is Message and line.role == "assistant":
+                if line.timestamp != stamp or not at:
+                    stamp = line.timestamp
+                    at = self._ms(stamp)
+                text = line.content
+                if redactor is not None:
+                    text = redactor.feed(text)
+                if self._new_turn:
+                    self._begin_turn()
+                if text:
+                    seq = ledger.seq
+                    ledger.seq = seq + 1
+                    add(Text(at=at, seq=seq, attempt=ledger.attempt, turn=ledger.turn, text=text))
+                continue
+            if redactor is not None:
+                self._flush(out)
+            handler = _HANDLERS.get(type(line))
+            if handler is not None:
+                handler(self, line, out)
+        return out
+
+    def finish(self) -> list[Event]:
+        """The stream is over: what was held back comes out, and open tools are cancelled."""
+        out: list[Event] = []
+        self._flush(out)
+        for started in list(self._open.values()):
+            out.append(self._finished(started, self._now(), status="cancelled"))
+        self._open.clear()
+        return out
+
+    def _flush(self, out: list[Event]) -> None:
+        held = self._text.flush() if self._text is not None else ""
+        if held:
+            out.append(Text(at=self._now(), seq=self._ledger.next(), **self._where(), text=held))
+
+    def _where(self) -> dict[str, int]:
+        return {"attempt": self._ledger.attempt, "turn": self._ledger.turn}
+
+    def _begin_turn(self) -> None:
+        self._new_turn = False
+        self._ledger.turn += 1
+
+    def _on_init(self, line: Init, out: list[Event]) -> None:
+        if self.init is not None:
+            out.append(self._ledger.notice("warning", "protocol", "the CLI announced a session twice"))
+        self.init = line
+
+    def _on_message(self, line: Message, out: list[Event]) -> None:
+        if line.role == "user":
+            return  # the echo of our own prompt
+        shown = _short(line.content)
+        out.append(self._ledger.notice("info", "unknown_role", f"a message of role {line.role!r}: {shown}"))
+
+    def _on_tool_use(self, line: ToolUse, out: list[Event]) -> None:
+        if self._new_turn:
+            self._begin_turn()
+        if line.tool_id in self._open:
+            out.append(self._ledger.notice("warning", "protocol", f"tool call {line.tool_id!r} began twice"))
+            return
+        parameters = line.parameters if isinstance(line.parameters, dict) else {}
+        started = ToolStarted(
+            at=self._ms(line.timestamp),
+            seq=self._ledger.next(),
+            **self._where(),
+            id=line.tool_id,
+            name=line.tool_name,
+            kind=tools.kind_of(line.tool_name),
+            title=tools.title_of(line.tool_name, parameters),
+            input=parameters,
+            paths=tools.paths_of(parameters),
+        )
+        self._open[line.tool_id] = started
+        out.append(started)
+
+    def _on_tool_result(self, line: ToolResult, out: list[Event]) -> None:
+        self._new_turn = True
+        started = self._open.pop(line.tool_id, None)
+        output = _as_text(line.output)
+        if started is None:
+            text = f"a result for a tool call that never began ({line.tool_id!r}): {_short(output or '')}"
+            out.append(self._ledger.notice("warning", "protocol", text))
+            return
+        error = error_of(line.error)
+        status = tools.status_of(line.status, error[0] if error else None, error[1] if error else None, output)
+        at = self._ms(line.timestamp)
+        out.append(self._finished(started, at, status=status, output=output, error=error[1] if error else None))
+
+    def _finished(self, started: ToolStarted, at: int, **what: Any) -> ToolFinished:
+        return ToolFinished(
+            at=at,
+            seq=self._ledger.next(),
+            attempt=started.attempt,
+            turn=started.turn,
+            id=started.id,
+            name=started.name,
+            input=started.input,
+            duration_ms=max(0, at - started.at),
+            parent=started.parent,
+            **what,
+        )
+
+    def _on_error(self, line: ErrorLine, out: list[Event]) -> None:
+        self.errors.append(line)
+        level = "error" if line.severity == "error" else "warning"
+        code = "loop" if _LOOP in line.message else "cli"
+        out.append(self._ledger.notice(level, code, _short(line.message)))  # type: ignore[arg-type]
+
+    def _on_result(self, line: ResultLine, out: list[Event]) -> None:
+        if self.result is not None:
+            out.append(self._ledger.notice("warning", "protocol", "the CLI gave a second result"))
+        self.result = line
+
+    def _on_odd(self, line: Odd, out: list[Event]) -> None:
+        level = "info" if line.why in ("noise", "unknown_event") else "warning"
+        out.append(self._ledger.notice(level, line.why, _short(line.line)))  # type: ignore[arg-type]
+
+    def _ms(self, stamp: str) -> int:
+        """`2026-11-16T03:27:52.123Z` in Unix ms; the time of now where it is none."""
+        try:
+            if stamp[:19] != self._second:
+                parsed = datetime.fromisoformat(stamp[:19] + "+00:00")
+                self._second_ms = int(parsed.timestamp()) * 1000
+                self._second = stamp[:19]
+            return self._second_ms + (int(stamp[20:23]) if stamp[19:20] == "." else 0)
+        except (ValueError, OverflowError):
+            self._second = ""
+            return self._now()
+
+    @staticmethod
+    def _now() -> int:
+        return int(time.time() * 1000)
+
+
+_HANDLERS: dict[type, Callable[[StreamTranslator, Any, list[Event]], None]] = {
+    Init: StreamTranslator._on_init,
+    Message: StreamTranslator._on_message,
+    ToolUse: StreamTranslator._on_tool_use,
+    ToolResult: StreamTranslator._on_tool_result,
+    ErrorLine: StreamTranslator._on_error,
+    ResultLine: StreamTranslator._on_result,
+    Odd: StreamTranslator._on_odd,
+}
+
+
+def _as_text(value: Any) -> str | None:
+    return value if value is None or isinstance(value, str) else json.dumps(value)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... ({len(text)} characters)"

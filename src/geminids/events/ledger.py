@@ -1,0 +1,38 @@
+"""The numbering that all events of a run share, whichever pipe they come from."""
+
+from __future__ import annotations
+
+import time
+
+from geminids.events.model import Level, Notice, Retry
+
+__all__ = ["Ledger"]
+
+
+class Ledger:
+    """The next number, the attempt and the turn."""
+
+    __slots__ = ("attempt", "seq", "turn")
+
+    def __init__(self) -> None:
+        self.seq = 0
+        self.attempt = 1
+        self.turn = 1
+
+    def next(self) -> int:
+        seq = self.seq
+        self.seq = seq + 1
+        return seq
+
+    def notice(self, level: Level, code: str, message: str, retry: Retry | None = None) -> Notice:
+        """A notice of now."""
+        return Notice(
+            at=int(time.time() * 1000),
+            seq=self.next(),
+            attempt=self.attempt,
+            turn=self.turn,
+            level=level,
+            code=code,
+            message=message,
+            retry=retry,
+        )

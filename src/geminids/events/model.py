@@ -1,0 +1,214 @@
+"""The event model: what a run says of itself, as frozen values with fixed names."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from geminids.outcome import Failure, Outcome
+
+__all__ = [
+    "AnyEvent",
+    "Change",
+    "EndedProcess",
+    "Event",
+    "Finished",
+    "Lane",
+    "Level",
+    "ModelUsage",
+    "Notice",
+    "Retry",
+    "Started",
+    "Text",
+    "Thought",
+    "TokensUsed",
+    "ToolFinished",
+    "ToolKind",
+    "ToolStarted",
+    "ToolStatus",
+    "Usage",
+    "decode_event",
+    "encode_event",
+]
+
+Lane = Literal["headless", "warm"]
+Level = Literal["debug", "info", "warning", "error"]
+ToolStatus = Literal["ok", "failed", "denied", "cancelled"]
+Role = Literal["main", "subagent", "utility"]
+ToolKind = Literal[
+    "read", "edit", "write", "delete", "move", "search", "execute", "fetch", "think", "plan", "agent", "other"
+]
+
+
+def _snake(name: str) -> str:
+    return "".join("_" + c.lower() if c.isupper() else c for c in name).lstrip("_")
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag=_snake, gc=False):
+    """What every event has: when (Unix ms), its number (from 0, no gaps), the attempt and the turn (from 1)."""
+
+    at: int
+    seq: int
+    attempt: int
+    turn: int
+
+
+class Started(Event, frozen=True, kw_only=True):
+    """An attempt was spawned. Only notices may come before it."""
+
+    run_id: str
+    session_id: str | None
+    model: str | None
+    cwd: str
+    cli_version: str | None
+    lane: Lane
+    pid: int
+
+
+class Text(Event, frozen=True, kw_only=True, gc=False):
+    """A piece of the agent's answer; join the pieces with nothing between."""
+
+    text: str
+
+
+class Thought(Event, frozen=True, kw_only=True):
+    """What the model thought, where the lane can know it."""
+
+    subject: str | None
+    text: str
+    parent: str | None = None
+
+
+class ToolStarted(Event, frozen=True, kw_only=True):
+    """The agent called a tool."""
+
+    id: str
+    name: str
+    kind: ToolKind
+    title: str
+    input: dict[str, Any] | None
+    paths: tuple[str, ...] = ()
+    parent: str | None = None
+
+
+class Change(msgspec.Struct, frozen=True):
+    """What a tool did to one file."""
+
+    path: str
+    kind: Literal["created", "edited", "deleted", "moved"]
+    diff: str | None = None
+
+
+class ToolFinished(Event, frozen=True, kw_only=True):
+    """A tool came to its end; every `ToolStarted` has exactly one."""
+
+    id: str
+    name: str
+    input: dict[str, Any] | None
+    status: ToolStatus
+    output: str | None = None
+    error: str | None = None
+    exit_code: int | None = None
+    changes: tuple[Change, ...] = ()
+    duration_ms: int | None = None
+    parent: str | None = None
+
+
+class TokensUsed(Event, frozen=True, kw_only=True):
+    """The tokens of one API request. Input includes cached, output excludes thinking."""
+
+    model: str | None
+    role: Role
+    input: int | None
+    cached: int | None
+    output: int | None
+    thinking: int | None
+    tool: int | None
+
+
+class Retry(msgspec.Struct, frozen=True):
+    """The CLI tries a request again: which attempt failed, and with what HTTP status."""
+
+    attempt: int | None
+    http_status: int | None
+
+
+class Notice(Event, frozen=True, kw_only=True):
+    """Something worth knowing that changes no state: a retry, noise, an odd line, a stall."""
+
+    level: Level
+    code: str
+    message: str
+    retry: Retry | None = None
+
+
+class ModelUsage(msgspec.Struct, frozen=True, kw_only=True):
+    """The tokens of one served model."""
+
+    model: str
+    input: int | None = None
+    cached: int | None = None
+    output: int | None = None
+    thinking: int | None = None
+    tool: int | None = None
+    total: int | None = None
+
+
+class Usage(msgspec.Struct, frozen=True, kw_only=True):
+    """The tokens of a whole run. Input includes cached, output excludes thinking; unknown is None.
+
+    From the stream alone `thinking` is total - input - output, which counts tool-use prompt tokens, if any.
+    """
+
+    input: int | None = None
+    cached: int | None = None
+    output: int | None = None
+    thinking: int | None = None
+    tool: int | None = None
+    total: int | None = None
+    requests: int | None = None
+    models: tuple[ModelUsage, ...] = ()
+
+
+class EndedProcess(msgspec.Struct, frozen=True):
+    """A process of the run that had to be ended, and the signal that did it."""
+
+    pid: int
+    command: str
+    signal: Literal["TERM", "KILL"]
+
+
+class Finished(Event, frozen=True, kw_only=True):
+    """The end of a run: exactly once, last, always."""
+
+    run_id: str
+    outcome: Outcome
+    failure: Failure | None
+    reason: str | None
+    text: str
+    answer: str
+    session_id: str | None
+    clear_session: bool
+    usage: Usage | None
+    attempts: int
+    exit_code: int | None
+    duration_ms: int
+    ended: tuple[EndedProcess, ...]
+    complete: bool
+
+
+AnyEvent = Started | Text | Thought | ToolStarted | ToolFinished | TokensUsed | Notice | Finished
+
+_encoder = msgspec.json.Encoder()
+_decoder: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent)
+
+
+def encode_event(event: Event) -> bytes:
+    """One event as one line of JSON, without the newline."""
+    return _encoder.encode(event)
+
+
+def decode_event(line: bytes | str) -> AnyEvent:
+    """The event that `encode_event` wrote."""
+    return _decoder.decode(line)

@@ -1,0 +1,45 @@
+"""A Gemini API on 127.0.0.1 between the CLI and whoever answers: here, a script."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from geminids.gateway.load import load_script
+    from geminids.gateway.offline import offline_scene
+    from geminids.gateway.request import Request
+    from geminids.gateway.script import Call, Reply, Script, Usage
+    from geminids.gateway.server import Gateway
+    from geminids.gateway.upstream import Upstream
+
+__all__ = [
+    "Call",
+    "Gateway",
+    "Reply",
+    "Request",
+    "Script",
+    "Upstream",
+    "Usage",
+    "load_script",
+    "offline_scene",
+]
+
+_HOMES = {
+    "Call": "script",
+    "Gateway": "server",
+    "Reply": "script",
+    "Request": "request",
+    "Script": "script",
+    "Upstream": "upstream",
+    "Usage": "script",
+    "load_script": "load",
+    "offline_scene": "offline",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # Late: pytest imports this package at every start, for the plugin in it.
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -1,0 +1,182 @@
+"""One client's connection: HTTP/1.1 in, an upstream's answer out.
+
+Imported late, by the gateway's thread: this is the module that costs anyio and h11.
+"""
+
+from __future__ import annotations
+
+import math
+import socket
+import struct
+from typing import Protocol
+
+import anyio
+import anyio.abc
+import h11
+
+from geminids.gateway.encode import error_body
+from geminids.gateway.request import Request
+from geminids.gateway.upstream import Body, Cut, Head, Part, Stall, Upstream, Wait
+
+__all__ = ["MOST_BODY", "Connection", "House"]
+
+MOST_BODY = 256 * 1024 * 1024
+_READ = 256 * 1024
+# What a client may send ahead while it is being answered.
+_MOST_AHEAD = 1024 * 1024
+_GONE = (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError, OSError)
+
+
+class House(Protocol):
+    """What a connection needs of the gateway that it belongs to."""
+
+    upstream: Upstream
+
+    def came(self, verb: str, target: str, headers: dict[str, str], body: bytes) -> Request: ...
+    def answered(self, request: Request, head: Head) -> None: ...
+    def left(self, request: Request) -> None: ...
+    def failed(self, what: str) -> None: ...
+
+
+class _Reset(Exception):
+    """The script wants this connection cut."""
+
+
+class _TooBig(Exception):
+    """More than we take."""
+
+
+class Connection:
+    """Serves requests on one connection until either side ends it."""
+
+    def __init__(self, stream: anyio.abc.SocketStream, house: House) -> None:
+        self._stream = stream
+        self._house = house
+        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=256 * 1024)
+        self._ahead = bytearray()
+        self._client_left = False
+
+    async def serve(self) -> None:
+        try:
+            while await self._serve_one():
+                self._http.start_next_cycle()
+        except h11.RemoteProtocolError as error:
+            self._house.failed(f"a client does not speak HTTP: {error}")
+            await self._refuse(error.error_status_hint or 400, str(error))
+        except _TooBig:
+            await self._refuse(413, f"the body is larger than {MOST_BODY} bytes")
+        except _Reset:
+            # Linger 0: the close sends RST, which no client can take for a proper end.
+            raw = self._stream.extra(anyio.abc.SocketAttribute.raw_socket)
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        except _GONE:
+            pass
+
+    async def _serve_one(self) -> bool:
+        """Serve one request; say whether another may follow on this connection."""
+        request = await self._read()
+        if request is None:
+            return False
+        await self._answer_watched(request)
+        if self._client_left:
+            self._house.left(request)
+            return False
+        return self._http.our_state is h11.DONE and self._http.their_state is h11.DONE
+
+    async def _read(self) -> Request | None:
+        head = await self._next_event()
+        if not isinstance(head, h11.Request):
+            return None
+        body = bytearray()
+        while isinstance(piece := await self._next_event(), h11.Data):
+            body += piece.data
+            if len(body) > MOST_BODY:
+                raise _TooBig
+        if not isinstance(piece, h11.EndOfMessage):
+            return None
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in head.headers}
+        return self._house.came(head.method.decode(), head.target.decode("latin-1"), headers, bytes(body))
+
+    async def _next_event(self) -> object:
+        while (event := self._http.next_event()) is h11.NEED_DATA:
+            if self._http.they_are_waiting_for_100_continue:
+                await self._send(h11.InformationalResponse(status_code=100, headers=[]))
+            if self._ahead:
+                data = bytes(self._ahead)
+                self._ahead.clear()
+            else:
+                try:
+                    data = await self._stream.receive(_READ)
+                except anyio.EndOfStream:
+                    data = b""
+            self._http.receive_data(data)
+        return event
+
+    async def _answer_watched(self, request: Request) -> None:
+        """Answer, and stop as soon as the client goes away."""
+        reset = False
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._watch, tasks.cancel_scope)
+            try:
+                await self._answer(request)
+            except _Reset:
+                reset = True
+            except _GONE:
+                self._client_left = True
+            tasks.cancel_scope.cancel()
+        if reset:
+            raise _Reset
+
+    async def _watch(self, scope: anyio.CancelScope) -> None:
+        try:
+            while len(self._ahead) < _MOST_AHEAD:
+                self._ahead += await self._stream.receive(_READ)
+        except _GONE:
+            self._client_left = True
+            scope.cancel()
+
+    async def _answer(self, request: Request) -> None:
+        try:
+            async for part in self._house.upstream.answer(request):
+                await self._do(part, request)
+        except (_Reset, *_GONE):
+            raise
+        except Exception as error:
+            self._house.failed(f"request {request.n}: {type(error).__name__}: {error}")
+            if self._http.our_state is not h11.SEND_RESPONSE:
+                raise _Reset from None
+            await self._refuse(500, f"the script failed: {type(error).__name__}: {error}", close=False)
+            return
+        await self._send(h11.EndOfMessage())
+
+    async def _do(self, part: Part, request: Request) -> None:
+        if isinstance(part, Body):
+            await self._send(h11.Data(data=part.data))
+        elif isinstance(part, Head):
+            self._house.answered(request, part)
+            await self._send(h11.Response(status_code=part.status, headers=list(part.headers.items())))
+        elif isinstance(part, Wait):
+            await anyio.sleep(part.seconds)
+        elif isinstance(part, Stall):
+            await anyio.sleep(math.inf)
+        elif isinstance(part, Cut):
+            raise _Reset
+
+    async def _refuse(self, status: int, message: str, *, close: bool = True) -> None:
+        if self._http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+            return
+        body = error_body(status, message)
+        headers = [("content-type", "application/json"), ("content-length", str(len(body)))]
+        if close:
+            headers.append(("connection", "close"))
+        try:
+            await self._send(h11.Response(status_code=status, headers=headers))
+            await self._send(h11.Data(data=body))
+            await self._send(h11.EndOfMessage())
+        except _GONE:
+            self._client_left = True
+
+    async def _send(self, event: h11.Event) -> None:
+        data = self._http.send(event)
+        if data:
+            await self._stream.send(data)

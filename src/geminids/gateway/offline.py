@@ -1,0 +1,168 @@
+"""The scene that `--offline` plays: the real CLI, real tools, and a scripted model that says what they gave.
+
+It keeps no state: what to do next is read from the conversation in each request, so that one scene serves
+many sessions, resumed ones too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from geminids.gateway.listing import Listing, read_listing, telling_file
+from geminids.gateway.request import Request
+from geminids.gateway.script import Call, Reply, Usage
+
+__all__ = ["SCRIPTED_NOTE", "offline_scene"]
+
+SCRIPTED_NOTE = "(This answer was made by a script, not by a model.)"
+
+_WORKSPACE = re.compile(
+    r"Workspace Directories:\*\*\s+- (?P<new>[^\n]+)"
+    r"|currently working in the (?:directory|following directories):\s*(?:- )?(?P<old>[^\n]+)"
+)
+_TRUNCATED = "--- FILE CONTENT (truncated) ---"
+
+
+def offline_scene(pause: float = 0.015) -> Callable[[Request], Reply | None]:
+    """A script that looks at the folder with the CLI's own tools and tells what it saw.
+
+    `pause` is the time between the pieces of a text, which makes it pleasant to watch.
+    """
+
+    def play(request: Request) -> Reply | None:
+        if request.method != "stream":
+            return None
+        return _next_step(request, pause)
+
+    return play
+
+
+def _next_step(request: Request, pause: float) -> Reply:
+    listed = _result(request, "list_directory")
+    if listed is None:
+        if "list_directory" not in request.tools:
+            return _say(request, [_asked(request), "No tool to look at files was offered to me."], pause)
+        text = "I will look at the files of this folder first."
+        thought = "**Looking around**\nThe files of this folder say most about it."
+        return _speak(request, text, pause, thought=thought, calls=[_list_call(request)])
+    output, failed = listed
+    if failed:
+        return _say(request, [_asked(request), f"The folder could not be listed: {_short(output)}"], pause)
+    listing = read_listing(output)
+    read = _result(request, "read_file")
+    file = telling_file(listing)
+    if read is None and file is not None and "read_file" in request.tools:
+        thought = f"**Reading {file}**\nIt is the most telling file here."
+        return _speak(request, "", pause, thought=thought, calls=[_read_call(request, listing, file)])
+    told = [_asked(request), _told_folder(listing)]
+    if read is not None and file is not None:
+        told.append(_told_file(file, *read))
+    return _say(request, told, pause)
+
+
+def _result(request: Request, tool: str) -> tuple[str, bool] | None:
+    """What a tool gave since the user spoke last, and whether that is an error."""
+    for result in reversed(request.turn_results):
+        if result.get("name") == tool:
+            response: Any = result.get("response")
+            if not isinstance(response, dict):
+                return str(response), False
+            if "error" in response:
+                return str(response["error"]), True
+            return str(response.get("output", "")), False
+    return None
+
+
+def _list_call(request: Request) -> Call:
+    # Before 0.14 the argument was `path`, and had to be absolute.
+    if "dir_path" in _arguments(request, "list_directory"):
+        return Call("list_directory", {"dir_path": "."})
+    return Call("list_directory", {"path": _workspace(request) or "."})
+
+
+def _read_call(request: Request, listing: Listing, file: str) -> Call:
+    # Before 0.14 the argument was `absolute_path`.
+    if "file_path" in _arguments(request, "read_file"):
+        return Call("read_file", {"file_path": file})
+    folder = listing.folder or _workspace(request) or ""
+    return Call("read_file", {"absolute_path": f"{folder.rstrip('/')}/{file}"})
+
+
+def _arguments(request: Request, tool: str) -> set[str]:
+    declared = request.tools.get(tool, {})
+    schema = declared.get("parametersJsonSchema") or declared.get("parameters") or {}
+    return set(schema.get("properties") or ())
+
+
+def _workspace(request: Request) -> str | None:
+    for text in request.user_texts:
+        found = _WORKSPACE.search(text)
+        if found is not None:
+            return (found["new"] or found["old"]).strip()
+    return None
+
+
+def _asked(request: Request) -> str:
+    return f"You asked: “{_short(request.last_user_text, 300)}”"
+
+
+def _told_folder(listing: Listing) -> str:
+    if not listing.files and not listing.folders:
+        return "This folder is empty."
+    kinds = ((listing.files, "file"), (listing.folders, "folder"))
+    counts = [_count(len(names), kind) for names, kind in kinds if names]
+    names = [*listing.files, *(f"{name}/" for name in listing.folders)]
+    more = f" and {len(names) - 20} more" if len(names) > 20 else ""
+    return f"This folder holds {' and '.join(counts)}: {', '.join(names[:20])}{more}."
+
+
+def _told_file(file: str, output: str, failed: bool) -> str:
+    if failed:
+        return f"{file} could not be read: {_short(output)}"
+    _, cut, rest = output.partition(_TRUNCATED)
+    lines = [line.strip() for line in (rest if cut else output).splitlines() if line.strip()]
+    if not lines:
+        return f"{file} is empty."
+    heading = next((line.lstrip("#").strip() for line in lines[:20] if re.match(r"#+ ", line)), None)
+    if heading is None or not file.lower().endswith((".md", ".markdown")):
+        return f"{file} begins: “{_short(' / '.join(lines[:3]))}”"
+    below = next((line for line in lines if not line.startswith(("#", "<", "[", "!", "---"))), None)
+    more = f", and goes on: “{_short(below)}”" if below else ""
+    return f"{file} has the heading “{_short(heading)}”{more}"
+
+
+def _say(request: Request, told: list[str], pause: float) -> Reply:
+    return _speak(request, "\n\n".join([*told, SCRIPTED_NOTE]), pause)
+
+
+def _speak(
+    request: Request, text: str, pause: float, *, thought: str | None = None, calls: list[Call] | None = None
+) -> Reply:
+    taken = request.size // 4
+    # A model that has seen the beginning of a conversation before takes it from its cache.
+    usage = Usage(input=taken, cached=taken * 3 // 4) if request.turn_results else Usage(input=taken)
+    said = list(_pieces(text))
+    return Reply(text=said, thought=thought, calls=calls or [], pause=pause, usage=usage, times=None)
+
+
+def _pieces(text: str, size: int = 24) -> Iterator[str]:
+    """A text in pieces of some words, as a model streams it."""
+    piece = ""
+    for word in re.findall(r"\s*\S+\s*", text):
+        piece += word
+        if len(piece) >= size:
+            yield piece
+            piece = ""
+    if piece:
+        yield piece
+
+
+def _count(number: int, what: str) -> str:
+    return f"1 {what}" if number == 1 else f"{number} {what}s"
+
+
+def _short(text: str, most: int = 160) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= most else text[: most - 1] + "…"

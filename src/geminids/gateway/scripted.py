@@ -1,0 +1,89 @@
+"""The upstream that answers from a script: no model, no network."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import AsyncIterator
+
+import msgspec
+
+from geminids.gateway.encode import parts_of, tokens_in
+from geminids.gateway.request import Request
+from geminids.gateway.script import Reply, Script, ScriptLike
+from geminids.gateway.stand_in import stand_in
+from geminids.gateway.upstream import Part
+
+__all__ = ["Scripted"]
+
+
+class Scripted:
+    """Picks the reply for each request, and counts how often each has served."""
+
+    def __init__(self, script: ScriptLike = None) -> None:
+        self._function = script if callable(script) else None
+        if not isinstance(script, Script):
+            script = Script(() if script is None or callable(script) else tuple(script))
+        self.default = script.default
+        self._left: list[tuple[Reply, int | None]] = [(reply, reply.times) for reply in script.replies]
+        # Tests add replies from their own thread.
+        self._lock = threading.Lock()
+
+    def add(self, reply: Reply) -> None:
+        with self._lock:
+            self._left.append((reply, reply.times))
+
+    @property
+    def unused(self) -> list[Reply]:
+        """Replies that have still to serve a request; those that serve for ever are not counted."""
+        with self._lock:
+            return [reply for reply, left in self._left if left is not None]
+
+    async def answer(self, request: Request) -> AsyncIterator[Part]:
+        for part in parts_of(self.pick(request), request):
+            yield part
+
+    def pick(self, request: Request) -> Reply:
+        """The reply for this request. Replies with `when` go first; the others serve in their order."""
+        if request.method not in ("stream", "generate"):
+            return _aside(request)
+        reply = self._function(request) if self._function is not None else None
+        if reply is None:
+            reply = self._take(request)
+        if reply is None and request.method == "generate":
+            # The CLI's own side requests must not use up what the script says to the user.
+            reply = stand_in(request)
+        return self.default if reply is None else reply
+
+    def _take(self, request: Request) -> Reply | None:
+        text = request.last_user_text
+        with self._lock:
+            fitting = [
+                at for at, (reply, _) in enumerate(self._left) if reply.method in (request.method, "any")
+            ]
+            for at in fitting:
+                when = self._left[at][0].when
+                if when is not None and re.search(when, text):
+                    return self._use(at)
+            for at in fitting:
+                if self._left[at][0].when is None:
+                    return self._use(at)
+        return None
+
+    def _use(self, at: int) -> Reply:
+        reply, left = self._left[at]
+        if left is not None:
+            if left > 1:
+                self._left[at] = (reply, left - 1)
+            else:
+                del self._left[at]
+        return reply
+
+
+def _aside(request: Request) -> Reply:
+    if request.method == "count":
+        texts = msgspec.json.encode(request.contents).decode()
+        return Reply(raw=[{"totalTokens": tokens_in(texts)}])
+    if request.method == "embed":
+        return Reply(status=404, error=f"models/{request.model} is not found for embedContent")
+    return Reply(status=404, error=f"There is nothing at {request.path}")

@@ -1,0 +1,248 @@
+"""The gateway: a Gemini API on 127.0.0.1, in a thread of its own, for sync code, asyncio and trio alike."""
+
+from __future__ import annotations
+
+import contextvars
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, Unpack
+
+from geminids.errors import GeminidsError
+from geminids.gateway.request import Request
+from geminids.gateway.script import Reply, ReplyFields, ScriptLike, make_reply
+from geminids.gateway.scripted import Scripted
+from geminids.gateway.upstream import Head, Upstream
+
+if TYPE_CHECKING:
+    import asyncio
+
+    import anyio
+    import anyio.abc
+
+__all__ = ["Gateway"]
+
+# A burst of connections that the listener drops costs the CLI 5 s of sleep each.
+_BACKLOG = 4096
+_MOST_ERRORS = 1000
+
+
+class Gateway:
+    """A Gemini API on loopback that answers from a script, or from another upstream.
+
+    >>> from geminids.gateway import Gateway, Reply
+    >>> with Gateway([Reply(text="hi")]) as gateway:
+    ...     gateway.url.startswith("http://127.0.0.1:")
+    True
+    """
+
+    def __init__(
+        self,
+        script: ScriptLike | Upstream = None,
+        *,
+        port: int = 0,
+        keep: int | None = None,
+        on_answer: Callable[[Request, str], None] | None = None,
+    ) -> None:
+        """`keep`: how many requests to remember (default: all). `on_answer(request, kind)` is called in the
+        gateway's thread when an answer begins."""
+        self.upstream: Upstream = script if isinstance(script, Upstream) else Scripted(script)
+        self._wanted_port = port
+        self._on_answer = on_answer
+        self._changed = threading.Condition()
+        self._requests: deque[Request] = deque(maxlen=keep)
+        self._gone: deque[Request] = deque(maxlen=keep)
+        self._errors: deque[str] = deque(maxlen=_MOST_ERRORS)
+        self._count = 0
+        self._open = 0
+        self._socket: socket.socket | None = None
+        self._port: int | None = None
+        self._thread: threading.Thread | None = None
+        self._ready = threading.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._scope: anyio.CancelScope | None = None
+
+    # Its life.
+
+    def start(self) -> Self:
+        """Open the port. Returns at once: connections wait in the backlog until the thread is up."""
+        if self._thread is not None:
+            raise GeminidsError("this gateway has been started already")
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(("127.0.0.1", self._wanted_port))
+            listener.listen(_BACKLOG)
+        except (OSError, OverflowError) as error:
+            listener.close()
+            raise GeminidsError(f"cannot listen on 127.0.0.1:{self._wanted_port}: {error}") from None
+        listener.setblocking(False)
+        self._socket = listener
+        self._port = listener.getsockname()[1]
+        # A fresh context: the thread must not believe that it is inside the caller's event loop.
+        target = contextvars.Context().run
+        self._thread = threading.Thread(
+            target=target, args=(self._live,), name="geminids-gateway", daemon=True
+        )
+        self._thread.start()
+        return self
+
+    def close(self) -> None:
+        """Drop every connection, stalled ones too, and end the thread. Closing twice does no harm."""
+        thread = self._thread
+        if thread is None or not thread.is_alive():
+            return
+        self._ready.wait()
+        if self._loop is not None and self._scope is not None:
+            try:
+                self._loop.call_soon_threadsafe(self._scope.cancel)
+            except RuntimeError:
+                pass  # The loop has ended by itself.
+        if thread is not threading.current_thread():
+            thread.join()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # What there is to see.
+
+    @property
+    def port(self) -> int:
+        if self._port is None:
+            raise GeminidsError("this gateway has not been started")
+        return self._port
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def env(self) -> dict[str, str]:
+        """What to set in the CLI's environment. The key is a stand-in: no real one is needed."""
+        return {
+            "GOOGLE_GEMINI_BASE_URL": self.url,
+            "GEMINI_API_KEY": "offline-no-key-needed",
+            "GEMINI_CLI_TRUST_WORKSPACE": "true",
+        }
+
+    @property
+    def requests(self) -> list[Request]:
+        """The requests so far, oldest first: a copy."""
+        with self._changed:
+            return list(self._requests)
+
+    @property
+    def gone(self) -> list[Request]:
+        """The requests whose client went away before it had the whole answer."""
+        with self._changed:
+            return list(self._gone)
+
+    @property
+    def errors(self) -> list[str]:
+        """What went wrong inside, or with a client that does not speak HTTP."""
+        with self._changed:
+            return list(self._errors)
+
+    @property
+    def open_connections(self) -> int:
+        with self._changed:
+            return self._open
+
+    def wait_for_requests(self, count: int = 1, timeout: float = 10) -> bool:
+        """Wait until so many requests have come; False if the time is up before."""
+        return self.wait_until(lambda: self._count >= count, timeout)
+
+    def wait_until(self, holds: Callable[[], bool], timeout: float = 10) -> bool:
+        """Wait until something holds; asked again whenever a request, an answer or a connection changes."""
+        with self._changed:
+            return self._changed.wait_for(holds, timeout)
+
+    # What it answers.
+
+    def reply(self, **fields: Unpack[ReplyFields]) -> Reply:
+        """Add one reply to the script: `gateway.reply(text="hi")`, `gateway.reply(calls=[("glob", {…})])`."""
+        if not isinstance(self.upstream, Scripted):
+            raise GeminidsError("replies can be added to a scripted gateway alone")
+        reply = make_reply(fields)
+        self.upstream.add(reply)
+        return reply
+
+    def when(self, pattern: str, **fields: Unpack[ReplyFields]) -> Reply:
+        """Add a reply for requests whose last user text matches this regular expression."""
+        fields["when"] = pattern
+        return self.reply(**fields)
+
+    # What its connections tell it (see `connection.House`).
+
+    def came(self, verb: str, target: str, headers: dict[str, str], body: bytes) -> Request:
+        with self._changed:
+            self._count += 1
+            request = Request.read(self._count, time.time(), verb, target, headers, body)
+            self._requests.append(request)
+            self._changed.notify_all()
+        return request
+
+    def answered(self, request: Request, head: Head) -> None:
+        if self._on_answer is not None:
+            self._on_answer(request, head.kind)
+
+    def left(self, request: Request) -> None:
+        with self._changed:
+            self._gone.append(request)
+            self._changed.notify_all()
+
+    def failed(self, what: str) -> None:
+        with self._changed:
+            self._errors.append(what)
+            self._changed.notify_all()
+
+    # Its thread.
+
+    def _live(self) -> None:
+        try:
+            import anyio
+
+            anyio.run(self._serve, backend="asyncio")
+        except BaseException as error:  # Nobody above this would see it.
+            self.failed(f"the gateway ended: {type(error).__name__}: {error}")
+        finally:
+            self._ready.set()
+            if self._socket is not None:
+                self._socket.close()
+
+    async def _serve(self) -> None:
+        import asyncio
+
+        import anyio.abc
+
+        from geminids.gateway.connection import Connection
+
+        async def serve(stream: anyio.abc.SocketStream) -> None:
+            self._counted(1)
+            try:
+                async with stream:
+                    await Connection(stream, self).serve()
+            except Exception as error:
+                self.failed(f"a connection failed: {type(error).__name__}: {error}")
+            finally:
+                self._counted(-1)
+
+        assert self._socket is not None
+        async with await anyio.abc.SocketListener.from_socket(self._socket) as listener:
+            with anyio.CancelScope() as self._scope:
+                self._loop = asyncio.get_running_loop()
+                self._ready.set()
+                await listener.serve(serve)
+
+    def _counted(self, change: int) -> None:
+        with self._changed:
+            self._open += change
+            self._changed.notify_all()

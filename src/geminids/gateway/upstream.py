@@ -1,0 +1,50 @@
+"""The border between the server and whoever answers: a request goes in, parts of an answer come out."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Protocol, runtime_checkable
+
+import msgspec
+
+from geminids.gateway.request import Request
+
+__all__ = ["Body", "Cut", "Head", "Part", "Stall", "Upstream", "Wait"]
+
+
+class Head(msgspec.Struct, frozen=True):
+    """Status and headers. `kind` says in a word what is being answered, for people."""
+
+    status: int
+    headers: dict[str, str] = {}
+    kind: str = ""
+
+
+class Body(msgspec.Struct, frozen=True):
+    """A piece of the body, sent at once."""
+
+    data: bytes
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """Nothing is sent for so many seconds."""
+
+    seconds: float
+
+
+class Stall(msgspec.Struct, frozen=True):
+    """Nothing more is ever sent: until the client goes away or the gateway closes."""
+
+
+class Cut(msgspec.Struct, frozen=True):
+    """The connection is reset here, in the middle of the answer."""
+
+
+Part = Head | Body | Wait | Stall | Cut
+
+
+@runtime_checkable
+class Upstream(Protocol):
+    """Who answers. One `Head` comes before the first `Body`; the end of the iteration ends the answer."""
+
+    def answer(self, request: Request) -> AsyncIterator[Part]: ...

@@ -1,0 +1,1 @@
+"""Options become a plan, and the plan becomes files that the CLI reads."""

@@ -1,0 +1,137 @@
+"""Private homes: the CLI reads our settings there, and its sessions still land where the user finds them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from geminids.config.places import Places, private_dir
+from geminids.launch.settings import Settings, SettingsProblem, read_settings
+
+__all__ = ["SourceHome", "source_home", "system_settings_file", "write_home"]
+
+# Of the user's folder, what a run shall see: texts, skills, agents, extensions, policies and logins. Links, so
+# that a login which the CLI refreshes stays refreshed. Never settings.json, trustedFolders.json, projects.json.
+_LINKED = (
+    "skills",
+    "extensions",
+    "agents",
+    "commands",
+    "policies",
+    "oauth_creds.json",
+    "google_accounts.json",
+    "mcp-oauth-tokens.json",
+    "mcp-oauth-tokens-v2.json",
+    "gemini-credentials.json",
+    "installation_id",
+    ".env",
+)
+# Linked even where the user has none yet: sessions must land in the user's own tree.
+_SHARED = ("tmp", "history")
+
+
+class SourceHome(msgspec.Struct, frozen=True):
+    """The home whose `.gemini` a run builds on, with the settings found in it."""
+
+    name: str
+    path: Path
+    settings: Settings
+
+    @property
+    def gemini(self) -> Path:
+        return self.path / ".gemini"
+
+
+def source_home(home: str, environ: Mapping[str, str], places: Places) -> SourceHome:
+    """`user`: the user's own; `isolated`: one that holds nothing of the user's; else a folder given by path.
+
+    Raises SettingsProblem where its settings.json cannot be read: the CLI would refuse it too.
+    """
+    if home == "isolated":
+        return SourceHome("isolated", places.homes / "isolated", {})
+    if home == "user":
+        path = Path(environ.get("GEMINI_CLI_HOME") or environ.get("HOME") or os.path.expanduser("~"))
+    else:
+        path = Path(home).absolute()
+    file = path / ".gemini" / "settings.json"
+    try:
+        settings = read_settings(file.read_text("utf-8"), str(file))
+    except (FileNotFoundError, NotADirectoryError):
+        settings = {}
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsProblem(f"{file} cannot be read: {error}") from None
+    return SourceHome("user" if home == "user" else "given", path, settings)
+
+
+def write_home(source: SourceHome, settings: Settings, places: Places) -> Path:
+    """Make (or find again) the private home for these settings; return what GEMINI_CLI_HOME shall be.
+
+    Its name comes from its contents, so that runs with different settings never share one, and runs with the
+    same settings always do.
+    """
+    text = json.dumps(settings, indent=2, sort_keys=True)
+    key = hashlib.sha256(f"{source.path}\0{text}".encode()).hexdigest()[:16]
+    home = private_dir(places.homes / f"{source.name}-{key}")
+    gemini = private_dir(home / ".gemini")
+    for name in _SHARED:
+        target = source.gemini / name
+        private_dir(target)
+        _link(gemini / name, target)
+    for name in (*_LINKED, *_texts(source.gemini)):
+        if (source.gemini / name).exists():
+            _link(gemini / name, source.gemini / name)
+    if (source.path / ".agents").is_dir():
+        _link(home / ".agents", source.path / ".agents")
+    _write_private(gemini / "settings.json", text)
+    return home
+
+
+def system_settings_file(settings: Mapping[str, Any], places: Places) -> Path:
+    """For releases that know no private home (before 0.25): a file for GEMINI_CLI_SYSTEM_SETTINGS_PATH."""
+    text = json.dumps(settings, indent=2, sort_keys=True)
+    key = hashlib.sha256(text.encode()).hexdigest()[:16]
+    file = private_dir(places.homes) / f"system-{key}.json"
+    _write_private(file, text)
+    return file
+
+
+def _texts(folder: Path) -> list[str]:
+    """GEMINI.md, and whatever else `context.fileName` may name."""
+    try:
+        return [name for name in os.listdir(folder) if name.endswith(".md")]
+    except OSError:
+        return []
+
+
+def _link(link: Path, target: Path) -> None:
+    try:
+        if os.readlink(link) == str(target):
+            return
+        link.unlink()
+    except FileNotFoundError:
+        pass
+    except OSError:
+        return  # the CLI has put a file of its own there: it stays
+    try:
+        link.symlink_to(target)
+    except FileExistsError:
+        pass  # another run was faster, with the same target
+
+
+def _write_private(file: Path, text: str) -> None:
+    try:
+        if file.read_text("utf-8") == text:
+            return
+    except OSError:
+        pass
+    draft = file.with_name(f".{file.name}.{os.getpid()}.{os.urandom(4).hex()}")
+    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(fd, "w", encoding="utf-8") as out:
+        out.write(text)
+    os.replace(draft, file)

@@ -1,0 +1,64 @@
+"""How a run ended: a closed set of outcomes and failures, as plain values."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import msgspec
+
+__all__ = ["EXIT_CODES", "FAILURE_KINDS", "OUTCOMES", "Failure", "FailureKind", "Outcome"]
+
+Outcome = Literal["success", "failed", "interrupted", "timed_out", "max_turns", "over_budget"]
+
+FailureKind = Literal[
+    "auth",
+    "tier_retired",
+    "quota_minute",
+    "quota_day",
+    "model_not_found",
+    "bad_request",
+    "server",
+    "network",
+    "session_not_found",
+    "session_busy",
+    "untrusted_folder",
+    "config",
+    "sandbox",
+    "tool_fatal",
+    "blocked",
+    "loop",
+    "cut_off",
+    "crashed",
+    "cli_missing",
+    "cli_unsupported",
+    "bad_prompt",
+    "bad_option",
+    "schema_mismatch",
+    "protocol",
+]
+
+OUTCOMES: tuple[str, ...] = get_args(Outcome)
+FAILURE_KINDS: tuple[str, ...] = get_args(FailureKind)
+
+# Exit codes of `geminids run`; a failed run with no CLI to run has 127, as a shell would say.
+EXIT_CODES: dict[str, int] = {
+    "success": 0,
+    "failed": 1,
+    "max_turns": 4,
+    "over_budget": 4,
+    "timed_out": 124,
+    "interrupted": 130,
+}
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Why a run failed, whether a retry can help, and what to do."""
+
+    kind: FailureKind
+    message: str
+    retryable: bool
+    hint: str
+    retry_after: float | None = None
+    http_status: int | None = None
+    exit_code: int | None = None
+    stderr_tail: str | None = None

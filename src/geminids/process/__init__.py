@@ -1,0 +1,1 @@
+"""Child processes: start, read, watch, and end the whole tree."""

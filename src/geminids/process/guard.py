@@ -1,0 +1,85 @@
+"""The host's side of the guard: one small process a host, told of every run that begins and ends."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+from geminids.process.marker import MARKER, Mark
+
+__all__ = ["guard_run", "guarded", "release_run"]
+
+_lock = threading.Lock()
+_guard: subprocess.Popen[bytes] | None = None
+_live: set[str] = set()
+
+
+def guard_run(mark: Mark) -> None:
+    """From now on, should this host die, everything that carries `mark` is ended."""
+    with _lock:
+        _live.add(str(mark))
+        _tell(f"run {mark}\n")
+
+
+def release_run(mark: Mark) -> None:
+    """The run is over, and whatever is left of it is left on purpose."""
+    with _lock:
+        _live.discard(str(mark))
+        _tell(f"done {mark}\n")
+
+
+def guarded() -> int | None:
+    """The guard's pid, or None where none was needed yet."""
+    with _lock:
+        return _guard.pid if _guard is not None and _guard.poll() is None else None
+
+
+def _tell(line: str) -> None:
+    global _guard
+    for _ in range(2):
+        if _guard is None or _guard.poll() is not None:
+            _guard = _start()
+            line = "".join(f"run {mark}\n" for mark in sorted(_live))
+        assert _guard.stdin
+        try:
+            _guard.stdin.write(line.encode())
+            return
+        except BrokenPipeError:
+            _guard = None  # somebody ended it: a new one is told of every live run
+
+
+def _start() -> subprocess.Popen[bytes]:
+    spec = importlib.util.find_spec("psutil")
+    assert spec and spec.origin
+    program = Path(__file__).with_name("guard_main.py")
+    return subprocess.Popen(
+        # -I -S: no user site, no .pth files; it starts in 10 ms and imports psutil only when it must act.
+        [sys.executable, "-I", "-S", str(program), str(Path(spec.origin).parent.parent), MARKER, str(os.getpid())],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        bufsize=0,
+        cwd="/",
+        # No variables: neither the host's secrets nor the mark of an outer run, whose end must not end it.
+        env={},
+        start_new_session=True,
+    )
+
+
+def _forget() -> None:
+    """A fork is a host of its own: it has no guard yet, and must not hold the parent's pipe."""
+    global _guard, _lock
+    _lock = threading.Lock()
+    _live.clear()
+    if _guard is not None and _guard.stdin is not None:
+        _guard.stdin.close()
+        _guard.returncode = 0  # not our child: nothing to wait for
+    _guard = None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)

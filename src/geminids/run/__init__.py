@@ -1,0 +1,1 @@
+"""The lanes of a run, and the short ways to use them."""

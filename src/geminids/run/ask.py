@@ -1,0 +1,52 @@
+"""The short ways: one question and its result, async or not, and events without async."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from geminids.events.model import Event
+from geminids.options import Options
+from geminids.run.result import Result
+from geminids.run.run import Run, open_run
+
+__all__ = ["ask", "ask_sync", "stream_sync"]
+
+
+async def ask(prompt: str, options: Options | None = None, /, **fields: Any) -> Result:
+    """Run the agent to its end. Never raises for how that was."""
+    async with open_run(prompt, options, **fields) as run:
+        await _drain(run)
+    return run.result
+
+
+def ask_sync(prompt: str, options: Options | None = None, /, **fields: Any) -> Result:
+    """`ask` for scripts and notebooks: works inside a running event loop too.
+
+    >>> ask_sync("", cwd=".").failure.kind
+    'bad_prompt'
+    """
+    run = open_run(prompt, options, **fields)
+    for _ in _stream(run):
+        pass
+    return run.result
+
+
+def stream_sync(prompt: str, options: Options | None = None, /, **fields: Any) -> Iterator[Event]:
+    """The events of a run, without async. Closing the iterator ends the run and all its processes."""
+    return _stream(open_run(prompt, options, **fields))
+
+
+async def _drain(run: Run) -> None:
+    async for _ in run:
+        pass
+
+
+def _stream(run: Run) -> Iterator[Event]:
+    """Drive the run on a loop in a thread of its own: the caller's may have one already."""
+    run.launch()
+    from anyio.from_thread import start_blocking_portal  # imported while the CLI loads
+
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(run):
+        while (batch := portal.call(run.next_batch)) is not None:
+            yield from batch

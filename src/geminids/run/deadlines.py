@@ -1,0 +1,79 @@
+"""The clocks of a run: start-up, silence, the whole, and a CLI that is done but does not go."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from geminids.options import Options
+
+__all__ = ["Deadlines"]
+
+_LOOK = 0.25
+
+
+class Deadlines:
+    """Told what is heard, it says when enough is enough, and of what."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._began = self._heard = time.monotonic()
+        self._spoke = False
+        self._closed_at: float | None = None
+        self._paused = 0
+        self.busy = False
+        """A tool runs: silence means work."""
+
+    def started(self) -> None:
+        self._began = self._heard = time.monotonic()
+
+    def heard(self, *, stdout: bool) -> None:
+        self._heard = time.monotonic()
+        self._spoke = self._spoke or stdout
+
+    def closed(self) -> None:
+        """The CLI has given its result or closed its output: it should go now."""
+        if self._closed_at is None:
+            self._closed_at = time.monotonic()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Silence that is not the CLI's does not count."""
+        self._paused += 1
+        try:
+            yield
+        finally:
+            self._paused -= 1
+            self._heard = time.monotonic()
+
+    async def watch(self, tell: Callable[[str], None]) -> None:
+        """Wait for the first deadline to pass, and tell its reason."""
+        import anyio
+
+        while True:
+            now = time.monotonic()
+            at, reason = self._next(now)
+            if now >= at:
+                tell(reason)
+                return
+            await anyio.sleep(min(at - now, _LOOK))
+
+    def _next(self, now: float) -> tuple[float, str]:
+        from geminids.run.headless import LINGERING
+
+        options = self._options
+        found: list[tuple[float, str]] = [(float("inf"), "")]
+        if options.timeout is not None:
+            found.append((self._began + options.timeout, f"timed out after {options.timeout:g} s"))
+        if self._closed_at is not None:
+            # Not a time-out: the run is over but for the process, which gets as long as after a TERM.
+            found.append((self._closed_at + max(options.grace, 2.0), LINGERING))
+            return min(found)
+        if not self._spoke and options.start_timeout is not None:
+            reason = f"timed out: the CLI said nothing in the first {options.start_timeout:g} s"
+            found.append((self._began + options.start_timeout, reason))
+        if options.idle_timeout is not None and not self.busy and not self._paused:
+            reason = f"timed out: {options.idle_timeout:g} s of silence in which no tool ran"
+            found.append((self._heard + options.idle_timeout, reason))
+        return min(found)

@@ -1,0 +1,46 @@
+"""The result of a run: what `Finished` said, with the questions that callers ask."""
+
+from __future__ import annotations
+
+import msgspec
+
+from geminids.errors import RunFailed
+from geminids.events.model import EndedProcess, Finished, Usage
+from geminids.outcome import Failure, Outcome
+
+__all__ = ["Result"]
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """How a run ended. `ask` never raises for that; `raise_for_failure` does, where you want it."""
+
+    run_id: str
+    outcome: Outcome
+    failure: Failure | None
+    reason: str | None
+    text: str
+    answer: str
+    session_id: str | None
+    clear_session: bool
+    usage: Usage | None
+    attempts: int
+    exit_code: int | None
+    duration_ms: int
+    ended: tuple[EndedProcess, ...]
+    complete: bool
+
+    @classmethod
+    def of(cls, finished: Finished) -> Result:
+        return cls(**{name: getattr(finished, name) for name in cls.__struct_fields__})
+
+    @property
+    def ok(self) -> bool:
+        return self.outcome == "success"
+
+    def raise_for_failure(self) -> Result:
+        """Raise `RunFailed` unless the run succeeded; return the result itself, so that calls chain."""
+        if self.ok:
+            return self
+        what = f"{self.outcome} ({self.failure.kind})" if self.failure else self.outcome
+        hint = self.failure.hint if self.failure else None
+        raise RunFailed(f"{what}: {self.reason or 'no reason known'}", result=self, hint=hint)

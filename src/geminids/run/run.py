@@ -1,0 +1,204 @@
+"""A run as callers hold it: `async with open_run(…) as run: async for event in run: …`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from geminids.errors import GeminidsError
+from geminids.events.fold import Fold
+from geminids.events.ledger import Ledger
+from geminids.events.model import Event, Finished
+from geminids.ids import new_run_id
+from geminids.launch.plan import Refused, make_plan
+from geminids.options import Options, make_options
+from geminids.outcome import Failure
+from geminids.run.headless import HeadlessLane
+from geminids.run.outbox import Outbox
+from geminids.run.result import Result
+from geminids.run.usage import usage_of
+from geminids.wire.endings import Ending
+from geminids.wire.hints import hint_for
+from geminids.wire.stream_json import stats_of
+
+if TYPE_CHECKING:
+    import anyio
+    from anyio.abc import TaskGroup
+
+    from geminids.gateway import Gateway
+
+__all__ = ["Run", "open_run"]
+
+
+def open_run(prompt: str, options: Options | None = None, /, **fields: Any) -> Run:
+    """A run of the agent, ended with all its processes when the block is left.
+
+    Raises `OptionsError` for bad options at once. `fields` are fields of `Options`.
+    """
+    return Run(prompt, make_options(options, **fields))
+
+
+class Run:
+    """One run. Iterate it for its events; `result` is there afterwards, also when cancelled."""
+
+    def __init__(self, prompt: str, options: Options) -> None:
+        self.id = new_run_id()
+        self.options = options
+        self._prompt = prompt
+        self._ledger = Ledger()
+        self._outbox = Outbox()
+        self._fold = Fold()
+        self._lane: HeadlessLane | None = None
+        self._gateway: Gateway | None = None
+        self._began = time.monotonic()
+        self._launched = False
+        self._result: Result | None = None
+        self._done: anyio.Event | None = None
+        self._tasks: TaskGroup | None = None
+
+    def launch(self) -> None:
+        """Spawn the CLI now, before an event loop runs; entering the block does it otherwise."""
+        if self._launched:
+            return
+        self._launched = True
+        self._began = time.monotonic()
+        try:
+            plan = make_plan(self._prompt, self.options, gateway_env=self._start_gateway())
+            self._prompt = ""
+            lane = HeadlessLane(plan, self.options, self.id, self._ledger, self._outbox, self._fold)
+            lane.start()
+            self._lane = lane
+        except Refused as refused:
+            self._finish(Ending("failed", refused.failure.message, refused.failure))
+        except OSError as error:
+            self._finish(_spawn_failed(error))
+
+    @property
+    def pid(self) -> int | None:
+        """The CLI's pid, or None where nothing was spawned."""
+        return self._lane.child.pid if self._lane and self._lane.child else None
+
+    @property
+    def mark(self) -> str | None:
+        """What every process of this run carries in its environment."""
+        return str(self._lane.mark) if self._lane else None
+
+    @property
+    def result(self) -> Result:
+        """How the run ended; raises `GeminidsError` while it goes on."""
+        if self._result is None:
+            raise GeminidsError("the run is not over yet", hint="Read its events to the end, or leave its block.")
+        return self._result
+
+    def stop(self) -> None:
+        """Ask the run to end; asked again, it is ended at once. The events say when it has."""
+        if self._lane is not None:
+            self._lane.stop("interrupted by the caller")
+
+    async def __aenter__(self) -> Run:
+        import anyio
+
+        self.launch()
+        self._done = anyio.Event()
+        if self._lane is None:
+            self._done.set()
+            return self
+        tasks = anyio.create_task_group()
+        await tasks.__aenter__()
+        self._tasks = tasks
+        tasks.start_soon(self._drive)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        import anyio
+
+        if self._tasks is None:
+            return
+        assert self._done is not None
+        self.stop()
+        with anyio.CancelScope(shield=True):
+            await self._done.wait()
+        # The block's own error is not handed to the task group, which would wrap it.
+        await self._tasks.__aexit__(None, None, None)
+
+    def __aiter__(self) -> AsyncIterator[Event]:
+        return self._events()
+
+    async def next_batch(self) -> Sequence[Event] | None:
+        """The events that have come since the last batch; waits for one, None after the last."""
+        return await self._outbox.take()
+
+    async def _events(self) -> AsyncIterator[Event]:
+        while (batch := await self._outbox.take()) is not None:
+            for event in batch:
+                yield event
+
+    async def _drive(self) -> None:
+        """See the lane through, whatever becomes of the consumer: leaving the block asks it to stop."""
+        import anyio
+
+        assert self._lane is not None and self._done is not None
+        with anyio.CancelScope(shield=True):
+            try:
+                await self._lane.drive()
+                ending = self._lane.ending()
+            except Exception as error:
+                ending = _our_fault(error)
+            self._finish(ending)
+        self._done.set()
+
+    def _start_gateway(self) -> dict[str, str] | None:
+        if not self.options.offline:
+            return None
+        from geminids.gateway import Gateway, offline_scene
+
+        self._gateway = Gateway(offline_scene()).start()
+        return dict(self._gateway.env)
+
+    def _finish(self, ending: Ending) -> None:
+        """The one place that makes a `Finished`."""
+        lane, ledger = self._lane, self._ledger
+        result = lane.stream.result if lane else None
+        finished = Finished(
+            at=int(time.time() * 1000),
+            seq=ledger.next(),
+            attempt=ledger.attempt,
+            turn=ledger.turn,
+            run_id=self.id,
+            outcome=ending.outcome,
+            failure=ending.failure,
+            reason=ending.reason,
+            text=self._fold.text,
+            answer=self._fold.answer,
+            session_id=lane.session_id if lane else None,
+            clear_session=ending.clear_session,
+            usage=usage_of(stats_of(result.stats)) if result else None,
+            attempts=self._fold.attempts,
+            exit_code=lane.exit_code if lane else None,
+            duration_ms=int((time.monotonic() - self._began) * 1000),
+            ended=lane.ended if lane else (),
+            complete=False,
+        )
+        self._result = Result.of(finished)
+        self._outbox.put([finished])
+        self._outbox.close()
+        if self._gateway is not None:
+            self._gateway.close()
+
+
+def _spawn_failed(error: OSError) -> Ending:
+    kind = "cli_missing" if isinstance(error, (FileNotFoundError, PermissionError)) else "crashed"
+    message = f"the CLI could not be started: {error.strerror or error}"
+    failure = Failure(kind=kind, message=message, retryable=kind == "crashed", hint=hint_for(kind))  # type: ignore[arg-type]
+    return Ending("failed", message, failure)
+
+
+def _our_fault(error: Exception) -> Ending:
+    """A mistake of ours must not cost the caller the ending."""
+    message = f"geminids itself failed: {type(error).__name__}: {error}"
+    failure = Failure(kind="protocol", message=message, retryable=False, hint=hint_for("protocol"))
+    return Ending("failed", message, failure)

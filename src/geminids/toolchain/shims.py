@@ -1,0 +1,76 @@
+"""What a `gemini` on PATH really runs: the shims of npm, pnpm and yarn, read without running them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
+from typing import TypeVar
+
+__all__ = ["runs_on_node", "shim_target", "target_in_cmd", "target_in_ps1", "target_in_sh"]
+
+_P = TypeVar("_P", bound=PurePath)
+
+# npm's cmd-shim:  "%_prog%"  "%dp0%\node_modules\@google\gemini-cli\bundle\gemini.js" %*
+_CMD = re.compile(r'"(%~?dp0%?\\?[^"%]*\.[cm]?js|[A-Za-z]:\\[^"%]*\.[cm]?js)"', re.IGNORECASE)
+_CMD_HERE = re.compile(r"^%~?dp0%?\\?", re.IGNORECASE)
+# its PowerShell twin:  & "$basedir/node$exe"  "$basedir/node_modules/…/gemini.js" $args
+_PS1 = re.compile(r'"(?:\$basedir|\$PSScriptRoot)[/\\]([^"$]*\.[cm]?js)"', re.IGNORECASE)
+# its sh twin, and pnpm's:  exec node  "$basedir/../@google/gemini-cli/bundle/gemini.js" "$@"
+_SH = re.compile(r'(?<!\S)"(?:(\$basedir|\$\{basedir\})[/\\]([^"$]*\.[cm]?js)|(/[^"$]*\.[cm]?js))"')
+_NODE_SHEBANG = re.compile(r"#!\s*\S*/(?:env\s+(?:-S\s+)?)?node(?:\s|$)")
+
+
+def target_in_cmd(text: str, folder: PureWindowsPath) -> PureWindowsPath | None:
+    """The script that a `.cmd` shim in `folder` runs.
+
+    >>> str(target_in_cmd(r'"%_prog%"  "%dp0%\\node_modules\\x\\gemini.js" %*', PureWindowsPath("C:/npm")))
+    'C:\\\\npm\\\\node_modules\\\\x\\\\gemini.js'
+    """
+    match = _CMD.search(text)
+    return _joined(folder, _CMD_HERE.sub("", match[1])) if match else None
+
+
+def target_in_ps1(text: str, folder: _P) -> _P | None:
+    """The script that a PowerShell shim in `folder` runs."""
+    match = _PS1.search(text)
+    return _joined(folder, match[1]) if match else None
+
+
+def target_in_sh(text: str, folder: _P) -> _P | None:
+    """The script that a shell shim in `folder` runs."""
+    match = _SH.search(text)
+    if match is None:
+        return None
+    return _joined(folder, match[2]) if match[1] else type(folder)(match[3])
+
+
+def shim_target(file: Path, text: str) -> Path | None:
+    """The script behind `file` if `text` is that of a known shim."""
+    suffix = file.suffix.lower()
+    if suffix in (".cmd", ".bat"):
+        found = target_in_cmd(text, PureWindowsPath(file.parent))
+        return Path(found) if found else None
+    if suffix == ".ps1":
+        return target_in_ps1(text, file.parent)
+    return target_in_sh(text, file.parent) if text.startswith("#!") else None
+
+
+def runs_on_node(text: str) -> bool:
+    """Whether a script's first line asks for node.
+
+    >>> runs_on_node("#!/usr/bin/env -S node --no-warnings"), runs_on_node("#!/bin/sh")
+    (True, False)
+    """
+    return _NODE_SHEBANG.match(text) is not None
+
+
+def _joined(folder: _P, tail: str) -> _P:
+    # A shim climbs with ..: taken out by name alone, since these are pure paths.
+    path = folder / (tail if isinstance(folder, PureWindowsPath) else PurePosixPath(tail.replace("\\", "/")))
+    parts: list[str] = []
+    for part in path.parts:
+        if part == ".." and len(parts) > 1:
+            parts.pop()
+        else:
+            parts.append(part)
+    return type(folder)(*parts)

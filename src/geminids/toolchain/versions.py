@@ -1,0 +1,50 @@
+"""Version numbers of Gemini CLI and of Node, in the order of semver."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+__all__ = ["Version"]
+
+_SEMVER = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?")
+
+
+class Version(NamedTuple):
+    """One version number; a tuple, so that it sorts as semver says (a preview before its release).
+
+    >>> Version.parse("0.41.0-preview.2") < Version.parse("0.41.0") < Version.parse("0.41.2")
+    True
+    >>> Version.parse("latest") is None
+    True
+    """
+
+    major: int
+    minor: int
+    patch: int = 0
+    final: bool = True
+    pre: tuple[tuple[int, int, str], ...] = ()
+
+    @classmethod
+    def parse(cls, text: str | None) -> Version | None:
+        """The version that `text` is, or None where it is none (a tag, nothing, noise)."""
+        match = _SEMVER.fullmatch((text or "").strip())
+        if match is None:
+            return None
+        major, minor, patch, pre = match.groups()
+        parts = tuple(_rank(part) for part in pre.split(".")) if pre else ()
+        return cls(int(major), int(minor), int(patch or 0), not parts, parts)
+
+    @property
+    def core(self) -> tuple[int, int, int]:
+        """The three numbers alone: what a preview has is what its release has."""
+        return (self.major, self.minor, self.patch)
+
+    def __str__(self) -> str:
+        pre = ".".join(word or str(number) for _, number, word in self.pre)
+        return f"{self.major}.{self.minor}.{self.patch}" + (f"-{pre}" if pre else "")
+
+
+def _rank(part: str) -> tuple[int, int, str]:
+    # semver: a number sorts below a word, numbers sort as numbers.
+    return (0, int(part), "") if part.isdigit() else (1, 0, part)

@@ -1,0 +1,1 @@
+"""How events look to people."""

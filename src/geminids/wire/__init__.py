@@ -1,0 +1,1 @@
+"""What the CLI says, exactly as it says it."""

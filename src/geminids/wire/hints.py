@@ -1,0 +1,38 @@
+"""One sentence a failure that says what to do."""
+
+from __future__ import annotations
+
+from geminids.outcome import FailureKind
+
+__all__ = ["hint_for"]
+
+_HINTS: dict[FailureKind, str] = {
+    "auth": "Set GEMINI_API_KEY to a valid key (or set up Vertex AI), then run `geminids doctor`.",
+    "tier_retired": "Use an API key (GEMINI_API_KEY), Vertex AI, or a Code Assist Standard or Enterprise account.",
+    "quota_minute": "Wait for `retry_after`, slow down, or raise the quota of the key.",
+    "quota_day": "Wait until the quota is renewed, name another model, or raise the quota of the key.",
+    "model_not_found": "Name a model that the key can use; `auto`, `pro` and `flash` always lead to one.",
+    "bad_request": "Read the message: the API refused the request itself, and will again.",
+    "server": "Try again: the API failed, or answered with something that is no answer.",
+    "network": "Check the network, the proxy and GOOGLE_GEMINI_BASE_URL, then try again.",
+    "session_not_found": "Start without `resume`: sessions belong to the folder they were made in.",
+    "session_busy": "Wait for the run that holds the session, or start a new session.",
+    "untrusted_folder": "Take GEMINI_CLI_TRUST_WORKSPACE=false or GEMINI_RESTRICTED_MODE out of the environment.",
+    "config": "Mend the settings file that the message names.",
+    "sandbox": "Start the sandbox's engine, or turn `tools.sandbox` off.",
+    "tool_fatal": "Read the message: a tool failed in a way that no retry mends (a full disk, mostly).",
+    "blocked": "Word the prompt differently, or try again where the failure is retryable.",
+    "loop": "Word the task differently, or give the agent the tool or permission that it keeps asking for.",
+    "cut_off": "Find out who ended the CLI (memory limit, supervisor, `kill`), then run again or resume.",
+    "crashed": "Read `stderr_tail`; run `geminids doctor`, and try another release with `geminids install`.",
+    "cli_missing": "Run `geminids install`.",
+    "cli_unsupported": "Install a newer release with `geminids install`.",
+    "bad_prompt": "Mend the prompt; `literal=True` takes a leading `/` and `@path` as plain text.",
+    "bad_option": "Mend the option that the message names.",
+    "schema_mismatch": "Simplify the schema, or allow more attempts.",
+    "protocol": "Report this with the release and the recorded stream.",
+}
+
+
+def hint_for(kind: FailureKind) -> str:
+    return _HINTS[kind]

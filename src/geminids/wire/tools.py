@@ -1,0 +1,114 @@
+"""The CLI's tools by name: what kind each is, how a call reads in one line, which paths it names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+__all__ = ["kind_of", "paths_of", "status_of", "title_of"]
+
+Kind = Literal[
+    "read", "edit", "write", "delete", "move", "search", "execute", "fetch", "think", "plan", "agent", "other"
+]
+
+# Every built-in tool of every release since 0.11, the renamed ones under both names (GEMINI_CLI.md, section 9).
+_KINDS: dict[str, Kind] = {
+    "read_file": "read",
+    "read_many_files": "read",
+    "read_mcp_resource": "read",
+    "get_internal_docs": "read",
+    "read_background_output": "read",
+    "list_directory": "search",
+    "list_mcp_resources": "search",
+    "list_background_processes": "search",
+    "glob": "search",
+    "grep_search": "search",
+    "search_file_content": "search",
+    "write_file": "write",
+    "replace": "edit",
+    "run_shell_command": "execute",
+    "web_fetch": "fetch",
+    "google_web_search": "fetch",
+    "save_memory": "think",
+    "update_topic": "think",
+    "write_todos": "plan",
+    "enter_plan_mode": "plan",
+    "exit_plan_mode": "plan",
+    "invoke_agent": "agent",
+    "delegate_to_agent": "agent",
+    "codebase_investigator": "agent",
+    "cli_help": "agent",
+    "generalist": "agent",
+}
+_PATH_KEYS = ("file_path", "absolute_path", "dir_path", "path", "filePath", "directory")
+_SUBJECT_KEYS = (
+    "command",
+    *_PATH_KEYS,
+    "pattern",
+    "query",
+    "prompt",
+    "agent_name",
+    "name",
+    "title",
+    "fact",
+)
+_VERBS = {
+    "read_file": "Read",
+    "read_many_files": "Read",
+    "list_directory": "List",
+    "glob": "Find",
+    "grep_search": "Search",
+    "search_file_content": "Search",
+    "write_file": "Write",
+    "replace": "Edit",
+    "web_fetch": "Fetch",
+    "google_web_search": "Search the web:",
+    "invoke_agent": "Agent",
+    "activate_skill": "Skill",
+}
+# Errors that say "not allowed" rather than "went wrong" (core/src/tools/tool-error.ts).
+_DENIED_TYPES = {"policy_violation"}
+_DENIED_TEXTS = ("requires user confirmation, which is not supported in non-interactive mode", "denied by policy")
+
+
+def kind_of(name: str) -> Kind:
+    """The kind of a tool; `other` for one that we do not know."""
+    if name.startswith("tracker_"):
+        return "plan"
+    return _KINDS.get(name, "other")
+
+
+def paths_of(parameters: Mapping[str, Any]) -> tuple[str, ...]:
+    """The paths that a call names, whatever the release calls them."""
+    return tuple(
+        value for key in _PATH_KEYS if isinstance(value := parameters.get(key), str) and value not in ("", ".")
+    )
+
+
+def title_of(name: str, parameters: Mapping[str, Any]) -> str:
+    """One line for people.
+
+    >>> title_of("run_shell_command", {"command": "npm test"}), title_of("read_file", {"file_path": "a.py"})
+    ('npm test', 'Read a.py')
+    """
+    subject = next(
+        (value for key in _SUBJECT_KEYS if isinstance(value := parameters.get(key), str) and value), ""
+    )
+    subject = " ".join(subject[:400].split())
+    subject = subject if len(subject) <= 120 else subject[:117] + "..."
+    if name == "run_shell_command":
+        return subject or "shell"
+    return f"{_VERBS.get(name, name)} {subject}".strip()
+
+
+def status_of(
+    status: str, error_type: str | None, error_message: str | None, output: str | None
+) -> Literal["ok", "failed", "denied", "cancelled"]:
+    """What became of a call. The CLI calls a blocked command substitution a success: it did not run."""
+    if error_type in _DENIED_TYPES or any(text in (error_message or "") for text in _DENIED_TEXTS):
+        return "denied"
+    if status == "success":
+        return "denied" if (output or "").startswith("Blocked: command substitution") else "ok"
+    if status == "cancelled":
+        return "cancelled"
+    return "failed"

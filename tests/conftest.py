@@ -1,0 +1,117 @@
+"""What the tests share: the real releases, and a world of its own for each test that runs one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+import geminids
+from geminids import Options, Result
+from geminids.config.places import Places
+from geminids.gateway import Gateway
+from geminids.process.tree import all_marked
+
+NEWEST = "0.61.0"
+OLDER = "0.41.2"
+
+
+@pytest.fixture(scope="session")
+def installs() -> Places:
+    """Where the real releases are: `GEMINIDS_HOME`, or the clone's own `.geminids`."""
+    return Places(Path(os.environ.get("GEMINIDS_HOME") or Path(__file__).parents[1] / ".geminids").absolute())
+
+
+@dataclass
+class World:
+    """A folder to work in, a home, a scripted model, and a release to run: nothing of the user's."""
+
+    version: str
+    root: Path
+    gateway: Gateway
+    env: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def cwd(self) -> Path:
+        return self.root / "work"
+
+    @property
+    def home(self) -> Path:
+        return self.root / "home"
+
+    @property
+    def tmp(self) -> Path:
+        return self.root / "tmp"
+
+    @property
+    def places(self) -> Places:
+        return Places(self.root / "geminids")
+
+    def options(self, **fields: Any) -> Options:
+        """Options for this world; `env` is merged over its own."""
+        env = {**self.gateway.env, "HOME": str(self.home), "TMPDIR": str(self.tmp), **self.env}
+        env.update(fields.pop("env", {}))
+        given = {"cwd": str(self.cwd), "gemini": self.version, "model": "flash", "env": env, "grace": 2.0}
+        return Options(**{**given, **fields})
+
+    def ask(self, prompt: str = "hello", **fields: Any) -> Result:
+        return geminids.ask_sync(prompt, self.options(**fields))
+
+    def events(self, prompt: str = "hello", **fields: Any) -> list[Any]:
+        return list(geminids.stream_sync(prompt, self.options(**fields)))
+
+
+@pytest.fixture(params=[pytest.param(NEWEST), pytest.param(OLDER, marks=pytest.mark.deep)])
+def release(request: pytest.FixtureRequest) -> str:
+    """A release of the real CLI: the newest always, an older one in the deep rows."""
+    version: str = request.param
+    return version
+
+
+@pytest.fixture
+def make_world(
+    tmp_path: Path, installs: Places, geminids_gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> Any:
+    """Make a world for a release, which is installed where it is not there yet."""
+
+    def make(version: str) -> World:
+        from geminids.toolchain.install import install
+
+        install(version, places=installs)
+        world = World(version, tmp_path, geminids_gateway)
+        for folder in (world.cwd, world.home, world.tmp, world.places.root):
+            folder.mkdir()
+        for shared in (installs.releases, installs.node, installs.compile_cache):
+            shared.mkdir(exist_ok=True)
+            (world.places.root / shared.name).symlink_to(shared)
+        monkeypatch.setenv("GEMINIDS_HOME", str(world.places.root))
+        return world
+
+    return make
+
+
+@pytest.fixture
+def world(make_world: Any, release: str) -> World:
+    """A world with the real CLI, for each release that the test runs on."""
+    made: World = make_world(release)
+    return made
+
+
+@pytest.fixture(autouse=True)
+def nothing_left() -> Iterator[None]:
+    """No test may leave a process that carries a mark of ours, or of a host that it started."""
+    before = {process for process, _ in all_marked()}
+    yield
+    left = [process for process, _ in all_marked() if process not in before]
+    seen = [f"{process.pid} {process.cmdline()}" for process in left if process.is_running()]
+    for process in left:
+        try:
+            process.kill()
+        except psutil.Error:
+            pass
+    assert not seen, f"left running: {seen}"

@@ -1,0 +1,96 @@
+"""The real CLI talks to the gateway."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from geminids.gateway import Call, Gateway, Reply, Usage, offline_scene
+
+pytestmark = pytest.mark.real
+
+RunCli = Callable[..., list[dict[str, Any]]]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    found = tmp_path / "project"
+    (found / "src").mkdir(parents=True)
+    (found / "README.md").write_text("# Meteors\n\nThey fall in December.\n")
+    (found / "a.py").write_text("x = 1\n")
+    return found
+
+
+def answer_of(lines: list[dict[str, Any]]) -> str:
+    return "".join(line["content"] for line in lines if line.get("role") == "assistant")
+
+
+def test_text_and_usage(run_cli: RunCli, folder: Path) -> None:
+    """Text, thoughts and usage arrive as scripted."""
+    usage = Usage(input=100, output=7, cached=40, thinking=5)
+    reply = Reply(thought="**Subject**\nmore", text=["Hel", "lo"], usage=usage)
+    with Gateway([reply]) as gateway:
+        lines = run_cli(gateway, "hi there", folder, "--model=flash")
+        assert gateway.wait_until(lambda: gateway.open_connections == 0)
+        assert [request.last_user_text for request in gateway.requests] == ["hi there"]
+        assert gateway.errors == []
+    stats = lines[-1]["stats"]
+    assert (answer_of(lines), lines[-1]["status"]) == ("Hello", "success")
+    assert (stats["input_tokens"], stats["output_tokens"], stats["total_tokens"]) == (100, 7, 112)
+
+
+def test_tool_calls(run_cli: RunCli, folder: Path) -> None:
+    """A scripted call runs the real tool, and its result comes with the next request."""
+    with Gateway([Reply(calls=[Call("read_file", {"file_path": "a.py"})]), Reply(text="read")]) as gateway:
+        run_cli(gateway, "read it", folder, "--model=flash")
+        results = gateway.requests[-1].tool_results
+    assert [(result["name"], result["response"]["output"]) for result in results] == [
+        ("read_file", "x = 1\n")
+    ]
+
+
+def test_router_of_auto(run_cli: RunCli, folder: Path) -> None:
+    """With `auto` the router gets a choice that it takes, and uses up no reply of the script."""
+    with Gateway([Reply(text="hello")]) as gateway:
+        lines = run_cli(gateway, "hi", folder, "--model=auto")
+        methods = [(request.method, "flash" in (request.model or "")) for request in gateway.requests]
+    assert methods == [("generate", True), ("stream", True)]
+    assert answer_of(lines) == "hello"
+
+
+def test_error(run_cli: RunCli, folder: Path) -> None:
+    """A scripted error is the run's error."""
+    with Gateway([Reply(status=400, error="API key not valid.", times=None)]) as gateway:
+        lines = run_cli(gateway, "hi", folder, "--model=flash")
+    assert lines[-1]["status"] == "error"
+    assert "API key not valid." in lines[-1]["error"]["message"]
+
+
+@pytest.mark.parametrize("model", ["auto", "flash"])
+def test_offline_scene(run_cli: RunCli, folder: Path, model: str) -> None:
+    """The scene lists and reads with real tools, and tells what they really gave."""
+    with Gateway(offline_scene()) as gateway:
+        lines = run_cli(gateway, "What is here?", folder, f"--model={model}")
+        assert gateway.errors == []
+    used = [line["tool_name"] for line in lines if line["type"] == "tool_use"]
+    ended = [line["status"] for line in lines if line["type"] in ("tool_result", "result")]
+    assert (used, ended) == (["list_directory", "read_file"], ["success"] * 3)
+    assert answer_of(lines).endswith(
+        "You asked: “What is here?”\n\n"
+        "This folder holds 2 files and 1 folder: a.py, README.md, src/.\n\n"
+        "README.md has the heading “Meteors”, and goes on: “They fall in December.”\n\n"
+        "(This answer was made by a script, not by a model.)"
+    )
+
+
+def test_offline_scene_in_an_empty_folder(run_cli: RunCli, tmp_path: Path) -> None:
+    """In an empty folder the scene answers right after the listing."""
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    with Gateway(offline_scene()) as gateway:
+        lines = run_cli(gateway, "What is here?", empty, "--model=flash")
+        assert len(gateway.requests) == 2
+    assert "This folder is empty." in answer_of(lines)

@@ -1,0 +1,457 @@
+"""The gateway as a plain HTTP client sees it."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from geminids.errors import GeminidsError
+from geminids.gateway import Call, Gateway, Reply, Request, Script
+from geminids.gateway.upstream import Body, Head, Part
+
+STREAM = "/v1beta/models/gemini-test:streamGenerateContent?alt=sse"
+HEAD = f"POST {STREAM} HTTP/1.1\r\nhost: x\r\n"
+QUICK = 0.5  # Measured: 1 to 3 ms; the rest is for a busy machine.
+NO_MORE = "(the script has no further reply)"
+
+
+def body_of(text: str = "hello", **more: Any) -> bytes:
+    return json.dumps({"contents": [{"role": "user", "parts": [{"text": text}]}], **more}).encode()
+
+
+def text_of(answer: str) -> str:
+    events = [json.loads(line.removeprefix("data: ")) for line in answer.splitlines() if line]
+    parts = [part for event in events for part in event["candidates"][0]["content"].get("parts", ())]
+    return "".join(part.get("text", "") for part in parts if not part.get("thought"))
+
+
+class Client:
+    """A plain HTTP client; all that it opens is closed with it."""
+
+    def __init__(self) -> None:
+        self._open: list[Any] = []
+
+    def connect(self, gateway: Gateway) -> http.client.HTTPConnection:
+        connection = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=20)
+        self._open.append(connection)
+        return connection
+
+    def begin(
+        self, gateway: Gateway, text: str = "hello", path: str = STREAM
+    ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
+        connection = self.connect(gateway)
+        connection.request("POST", path, body_of(text), {"x-goog-api-key": "not-a-real-key"})
+        response = connection.getresponse()
+        self._open.append(response)
+        return connection, response
+
+    def ask(self, gateway: Gateway, text: str = "hello", path: str = STREAM) -> tuple[int, str]:
+        connection, response = self.begin(gateway, text, path)
+        answer = response.read().decode()
+        connection.close()
+        return response.status, answer
+
+    def close(self) -> None:
+        for each in reversed(self._open):
+            each.close()
+
+
+@pytest.fixture
+def client() -> Iterator[Client]:
+    opened = Client()
+    yield opened
+    opened.close()
+
+
+# Answers.
+
+
+def test_text_is_streamed(client: Client) -> None:
+    """A reply comes as server-sent events, chunk by chunk."""
+    with Gateway([Reply(text=["Hel", "lo"])]) as gateway:
+        _, response = client.begin(gateway)
+        answer = response.read().decode()
+    assert response.headers["content-type"] == "text/event-stream"
+    assert response.headers["transfer-encoding"] == "chunked"
+    assert [text_of(event) for event in answer.split("\r\n\r\n")] == ["Hel", "lo", ""]
+
+
+def test_replies_come_in_order_then_the_default(client: Client) -> None:
+    """A reply serves one request, or `times`; then the default says plainly that there is no more."""
+    with Gateway([Reply(text="one"), Reply(text="two", times=2)]) as gateway:
+        said = [text_of(client.ask(gateway)[1]) for _ in range(5)]
+    assert said == ["one", "two", "two", NO_MORE, NO_MORE]
+
+
+def test_when_goes_before_the_ordered(client: Client) -> None:
+    """A reply with `when` serves only matching requests, and goes before the ordered ones."""
+    with Gateway([Reply(text="ordered"), Reply(text="rain", when="(?i)weather")]) as gateway:
+        said = [text_of(client.ask(gateway, text)[1]) for text in ("the Weather?", "the weather?")]
+    assert said == ["rain", "ordered"]
+
+
+def test_default_of_a_script(client: Client) -> None:
+    """A script's own default serves whatever nothing else does."""
+    with Gateway(Script(default=Reply(status=503, error="closed", times=None))) as gateway:
+        assert [client.ask(gateway)[0] for _ in range(2)] == [503, 503]
+
+
+def test_generate_does_not_use_up_stream_replies(client: Client) -> None:
+    """The CLI's side requests get a stand-in; a reply with `method: generate` is for them."""
+    path = "/v1beta/models/m:generateContent"
+    with Gateway([Reply(text="for the user"), Reply(text="named", method="generate")]) as gateway:
+        said = [json.loads(client.ask(gateway, path=path)[1]) for _ in range(2)]
+        assert text_of(client.ask(gateway)[1]) == "for the user"
+    texts = [each["candidates"][0]["content"]["parts"][0]["text"] for each in said]
+    assert texts == ["named", NO_MORE]
+
+
+ROUTER = {"complexity_reasoning": {"type": "STRING"}, "complexity_score": {"type": "INTEGER"}}
+CHOICE = {"reasoning": {"type": "STRING"}, "model_choice": {"type": "STRING", "enum": ["pro", "flash"]}}
+
+
+@pytest.mark.parametrize(
+    ("properties", "expected"),
+    [
+        (ROUTER, {"complexity_reasoning": "scripted", "complexity_score": 1}),
+        (CHOICE, {"reasoning": "scripted", "model_choice": "flash"}),
+    ],
+)
+def test_json_requests_get_json(client: Client, properties: dict[str, Any], expected: dict[str, Any]) -> None:
+    """A request with a response schema is answered with JSON that fits it."""
+    schema = {"type": "OBJECT", "properties": properties}
+    config = {"responseMimeType": "application/json", "responseJsonSchema": schema}
+    with Gateway() as gateway:
+        connection = client.connect(gateway)
+        connection.request("POST", "/v1beta/models/m:generateContent", body_of(generationConfig=config))
+        found = json.loads(connection.getresponse().read())
+    assert json.loads(found["candidates"][0]["content"]["parts"][0]["text"]) == expected
+
+
+def test_count_tokens(client: Client) -> None:
+    """countTokens gives a number, and uses up no reply."""
+    with Gateway([Reply(text="hi")]) as gateway:
+        status, answer = client.ask(gateway, path="/v1beta/models/m:countTokens")
+        assert text_of(client.ask(gateway)[1]) == "hi"
+    assert status == 200
+    assert json.loads(answer)["totalTokens"] > 0
+
+
+@pytest.mark.parametrize("path", ["/", "/v1beta/models", "/v1beta/models/m:embedContent", "/v1/models/m:x"])
+def test_unknown_paths(client: Client, path: str) -> None:
+    """What we do not serve is a Google-style 404."""
+    with Gateway() as gateway:
+        status, answer = client.ask(gateway, path=path)
+    assert (status, json.loads(answer)["error"]["status"]) == (404, "NOT_FOUND")
+
+
+def test_error_reply(client: Client) -> None:
+    """An error has its status, its message and its headers."""
+    with Gateway([Reply(status=429, error="slow down", headers={"Retry-After": "7"})]) as gateway:
+        _, response = client.begin(gateway)
+        error = json.loads(response.read())["error"]
+    assert (response.status, response.headers["retry-after"]) == (429, "7")
+    assert (error["message"], error["status"]) == ("slow down", "RESOURCE_EXHAUSTED")
+
+
+def test_garbage(client: Client) -> None:
+    """Garbage is sent as it stands."""
+    with Gateway([Reply(garbage="data: {not json\n\n<html>")]) as gateway:
+        assert client.ask(gateway) == (200, "data: {not json\n\n<html>")
+
+
+def test_delay_and_pause(client: Client) -> None:
+    """`delay` holds the head back, `pause` each further chunk."""
+    with Gateway([Reply(text=["a", "b"], delay=0.1, pause=0.1)]) as gateway:
+        began = time.monotonic()
+        _, response = client.begin(gateway)
+        head = time.monotonic() - began
+        response.read()
+        whole = time.monotonic() - began
+    assert head >= 0.1
+    assert whole >= 0.2
+
+
+def test_stall_sends_what_there_is_and_sees_the_client_go(client: Client) -> None:
+    """A stalled answer sends head and chunks, never ends, and tells when the client gives up."""
+    with Gateway([Reply(text="so far", stall=True)]) as gateway:
+        connection, response = client.begin(gateway)
+        assert text_of(response.readline().decode()) == "so far"
+        assert (gateway.gone, gateway.open_connections) == ([], 1)
+        response.close()
+        connection.close()
+        assert gateway.wait_until(lambda: gateway.open_connections == 0)
+        assert gateway.gone == gateway.requests
+        assert gateway.errors == []
+
+
+def test_cut_resets_the_connection(client: Client) -> None:
+    """A cut answer is reset after its chunks: no client can take it for a whole one."""
+    with Gateway([Reply(text="half", cut=True)]) as gateway:
+        _, response = client.begin(gateway)
+        assert text_of(response.readline().decode()) == "half"
+        with pytest.raises(ConnectionResetError):
+            response.read()
+        assert gateway.gone == []
+
+
+def test_callable_script(client: Client) -> None:
+    """A callable sees each request and makes its reply; None leaves it to the built-in answers."""
+
+    def script(request: Request) -> Reply | None:
+        return Reply(text=request.last_user_text.upper()) if request.last_user_text != "skip" else None
+
+    with Gateway(script) as gateway:
+        said = [text_of(client.ask(gateway, text)[1]) for text in ("loud", "skip")]
+    assert said == ["LOUD", NO_MORE]
+
+
+def test_callable_that_fails(client: Client) -> None:
+    """A script that raises gives a 500 and a line in `errors`; the gateway serves on."""
+
+    def script(request: Request) -> Reply:
+        raise RuntimeError("boom")
+
+    with Gateway(script) as gateway:
+        assert [client.ask(gateway)[0] for _ in range(2)] == [500, 500]
+        assert gateway.errors[0] == "request 1: RuntimeError: boom"
+
+
+def test_another_upstream(client: Client) -> None:
+    """Whoever has `answer(request)` can stand behind the same server."""
+
+    class Echo:
+        async def answer(self, request: Request) -> AsyncIterator[Part]:
+            yield Head(200)
+            yield Body(request.last_user_text.encode())
+
+    with Gateway(Echo()) as gateway:
+        assert client.ask(gateway, "to and fro") == (200, "to and fro")
+        with pytest.raises(GeminidsError, match="scripted"):
+            gateway.reply(text="no")
+
+
+def test_upstream_that_fails_midway(client: Client) -> None:
+    """An upstream that breaks after the head is reset, never ended as if whole."""
+
+    class Broken:
+        async def answer(self, request: Request) -> AsyncIterator[Part]:
+            yield Head(200)
+            yield Body(b"half")
+            raise RuntimeError("boom")
+
+    with Gateway(Broken()) as gateway:
+        _, response = client.begin(gateway)
+        with pytest.raises(ConnectionResetError):
+            response.read()
+        assert gateway.errors == ["request 1: RuntimeError: boom"]
+
+
+# Requests.
+
+
+def test_requests_are_recorded_without_the_key(client: Client) -> None:
+    """Each request is recorded in order, and the key is masked."""
+    with Gateway() as gateway:
+        client.ask(gateway, "one")
+        client.ask(gateway, "two")
+        assert gateway.wait_for_requests(2)
+        first, second = gateway.requests
+    assert (first.n, first.method, first.model, first.last_user_text) == (1, "stream", "gemini-test", "one")
+    assert (second.n, second.last_user_text, second.verb) == (2, "two", "POST")
+    assert (first.headers["x-goog-api-key"], first.key) == ("***", "not-a-real-key")
+
+
+def test_wait_for_requests_gives_up() -> None:
+    """Waiting ends with False when the time is up."""
+    with Gateway() as gateway:
+        assert not gateway.wait_for_requests(1, timeout=0.01)
+
+
+def test_keep_bounds_memory(client: Client) -> None:
+    """`keep` holds the last requests alone; their numbers go on."""
+    with Gateway(keep=1) as gateway:
+        for _ in range(3):
+            client.ask(gateway)
+        assert [request.n for request in gateway.requests] == [3]
+        assert gateway.wait_for_requests(3)
+
+
+def test_replies_added_later(client: Client) -> None:
+    """Tests add replies while the gateway runs, in the short form."""
+    with Gateway() as gateway:
+        added = gateway.reply(calls=[("glob", {"pattern": "*"})], usage={"input": 3})
+        gateway.when("rain", text="wet")
+        assert added.calls == [Call("glob", {"pattern": "*"})]
+        assert text_of(client.ask(gateway, "rain?")[1]) == "wet"
+        assert "functionCall" in client.ask(gateway)[1]
+
+
+# HTTP.
+
+
+def test_keep_alive(client: Client) -> None:
+    """One connection serves many requests, answers of known and unknown length alike."""
+    with Gateway([Reply(text="a"), Reply(status=500), Reply(text="b")]) as gateway:
+        connection = client.connect(gateway)
+        seen = []
+        for _ in range(3):
+            connection.request("POST", STREAM, body_of())
+            response = connection.getresponse()
+            seen.append(response.status)
+            response.read()
+        assert (seen, gateway.open_connections) == ([200, 500, 200], 1)
+
+
+def test_chunked_request(client: Client) -> None:
+    """A request body may come in chunks."""
+    whole = body_of("in chunks")
+    with Gateway() as gateway:
+        connection = client.connect(gateway)
+        connection.request("POST", STREAM, iter([whole[:20], whole[20:]]), encode_chunked=True)
+        connection.getresponse().read()
+        assert gateway.requests[0].last_user_text == "in chunks"
+
+
+def test_pipelined_requests() -> None:
+    """A second request that is sent before the first is answered is not lost."""
+    one = f"{HEAD}content-length: 2\r\n\r\n{{}}".encode()
+    with Gateway([Reply(text="a", delay=0.05), Reply(text="b")]) as gateway:
+        with socket.create_connection(("127.0.0.1", gateway.port), timeout=10) as raw:
+            raw.sendall(one * 2)
+            seen = b""
+            while seen.count(b"\r\n0\r\n\r\n") < 2:
+                seen += raw.recv(65536)
+        assert seen.index(b'"a"') < seen.index(b'"b"')
+
+
+def test_big_body(client: Client) -> None:
+    """A body of tens of megabytes arrives whole (images and videos travel inline)."""
+    big = "x" * 30_000_000
+    with Gateway() as gateway:
+        client.ask(gateway, big)
+        assert gateway.requests[0].last_user_text == big
+
+
+def test_expect_continue() -> None:
+    """A client that asks for leave to send its body gets it."""
+    with Gateway() as gateway, socket.create_connection(("127.0.0.1", gateway.port), timeout=10) as raw:
+        raw.sendall(f"{HEAD}content-length: 2\r\nexpect: 100-continue\r\n\r\n".encode())
+        assert raw.recv(1000).startswith(b"HTTP/1.1 100 ")
+        raw.sendall(b"{}")
+        assert raw.recv(1000).startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize(
+    "sent", [b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n", b"GET\r\n\r\n"], ids=["tls", "cut"]
+)
+def test_bad_client_is_refused(client: Client, sent: bytes) -> None:
+    """A client that does not speak HTTP gets a 400 and a line in `errors`; the gateway serves on."""
+    with Gateway() as gateway:
+        with socket.create_connection(("127.0.0.1", gateway.port), timeout=10) as raw:
+            raw.sendall(sent)
+            assert raw.recv(1000).startswith(b"HTTP/1.1 400 ")
+        assert "does not speak HTTP" in gateway.errors[0]
+        assert client.ask(gateway)[0] == 200
+
+
+def test_clients_that_go_away_early(client: Client) -> None:
+    """Connections that close before or amid a request do no harm and are no request."""
+    with Gateway() as gateway:
+        for sent in ("", "POST /v1", f"{HEAD}content-length: 99\r\n\r\n{{"):
+            with socket.create_connection(("127.0.0.1", gateway.port), timeout=10) as raw:
+                raw.sendall(sent.encode())
+        assert client.ask(gateway)[0] == 200
+        assert gateway.wait_until(lambda: gateway.open_connections == 0)
+        assert len(gateway.requests) == 1
+
+
+def test_burst_of_connections(client: Client) -> None:
+    """200 connections at once are all served: none waits for a retry of its own."""
+    with Gateway(Script(default=Reply(text="ok", times=None))) as gateway:
+        barrier = threading.Barrier(200)
+
+        def ask(_: int) -> tuple[int, str]:
+            barrier.wait()
+            return client.ask(gateway)
+
+        with ThreadPoolExecutor(200) as pool:
+            found = list(pool.map(ask, range(200)))
+        assert [(status, text_of(answer)) for status, answer in found] == [(200, "ok")] * 200
+        assert len(gateway.requests) == 200
+
+
+# Its life.
+
+
+def test_close_is_quick_with_stalled_connections(client: Client) -> None:
+    """Closing drops stalled and idle connections at once, and leaves no thread and no port."""
+    gateway = Gateway(Script(default=Reply(text="a", stall=True, times=None))).start()
+    opened = [client.begin(gateway) for _ in range(20)]
+    client.connect(gateway).connect()
+    assert gateway.wait_until(lambda: gateway.open_connections == 21)
+    began = time.monotonic()
+    gateway.close()
+    assert time.monotonic() - began < QUICK
+    assert "geminids-gateway" not in {thread.name for thread in threading.enumerate()}
+    assert gateway.open_connections == 0
+    with pytest.raises(ConnectionRefusedError):
+        client.connect(gateway).connect()
+    for _, response in opened:
+        with pytest.raises((http.client.IncompleteRead, ConnectionResetError)):
+            response.read()
+    gateway.close()
+
+
+def test_close_with_a_client_that_does_not_read() -> None:
+    """A client that takes nothing does not hold up the end."""
+    gateway = Gateway([Reply(text="x" * 50_000_000)]).start()
+    with socket.create_connection(("127.0.0.1", gateway.port), timeout=10) as raw:
+        raw.sendall(f"{HEAD}content-length: 2\r\n\r\n{{}}".encode())
+        assert raw.recv(10)
+        began = time.monotonic()
+        gateway.close()
+        assert time.monotonic() - began < QUICK
+
+
+def test_close_at_once() -> None:
+    """A gateway that is closed before its thread is up ends cleanly, and is not started twice."""
+    gateway = Gateway()
+    gateway.close()
+    gateway.start().close()
+    assert gateway.errors == []
+    with pytest.raises(GeminidsError, match="started already"):
+        gateway.start()
+
+
+def test_taken_port() -> None:
+    """A port that is taken is one clear error."""
+    with Gateway() as first, pytest.raises(GeminidsError, match=r"cannot listen on 127\.0\.0\.1"):
+        Gateway(port=first.port).start()
+
+
+def test_not_started() -> None:
+    """The address of a gateway that has not been started is an error, not a guess."""
+    with pytest.raises(GeminidsError, match="not been started"):
+        _ = Gateway().url
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_inside_an_event_loop(client: Client, backend: str) -> None:
+    """The gateway works beside a running event loop of either kind."""
+    import anyio
+    import anyio.to_thread
+
+    async def main() -> tuple[int, str]:
+        with Gateway([Reply(text="hi")]) as gateway:
+            return await anyio.to_thread.run_sync(client.ask, gateway)
+
+    assert text_of(anyio.run(main, backend=backend)[1]) == "hi"

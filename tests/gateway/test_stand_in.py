@@ -1,0 +1,31 @@
+"""JSON for the CLI's side requests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from geminids.gateway.stand_in import fill
+
+
+@pytest.mark.parametrize(
+    ("schema", "expected"),
+    [
+        ({"type": "string", "enum": ["model", "user"]}, "user"),
+        ({"type": "string", "enum": ["b", "a"]}, "b"),
+        ({"const": 7}, 7),
+        ({"anyOf": [{"type": "boolean"}, {"type": "string"}]}, False),
+        ({"type": ["number", "null"]}, 0),
+        ({"type": "INTEGER", "minimum": 5}, 5),
+        ({"type": "array", "items": {"type": "string"}}, []),
+        ({"type": "array", "items": {"type": "string"}, "minItems": 2}, ["scripted", "scripted"]),
+        ({"properties": {"deep": {"properties": {"a": {"type": "string"}}}}}, {"deep": {"a": "scripted"}}),
+        ({"type": "null"}, None),
+        ({}, {}),
+        ("no schema", None),
+    ],
+)
+def test_fill(schema: Any, expected: Any) -> None:
+    """The plainest value that fits: the end of the turn and the cheap model where there is a choice."""
+    assert fill(schema) == expected
