@@ -15,7 +15,8 @@ import geminids
 from geminids import Options, Result
 from geminids.config.places import Places
 from geminids.gateway import Gateway
-from geminids.process.tree import all_marked
+from geminids.process.marker import MARKER, new_mark
+from geminids.process.tree import marked
 
 NEWEST = "0.61.0"
 OLDER = "0.41.2"
@@ -103,15 +104,23 @@ def world(make_world: Any, release: str) -> World:
 
 
 @pytest.fixture(autouse=True)
-def nothing_left() -> Iterator[None]:
-    """No test may leave a process that carries a mark of ours, or of a host that it started."""
-    before = {process for process, _ in all_marked()}
+def nothing_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No test may leave a process: all that it starts, hosts of its own included, carries the test's mark."""
+    mark = new_mark("run-of-a-test")
+    monkeypatch.setenv(MARKER, str(mark))
     yield
-    left = [process for process, _ in all_marked() if process not in before]
-    seen = [f"{process.pid} {process.cmdline()}" for process in left if process.is_running()]
+    left = marked(str(mark))
+    seen = [f"{process.pid} {_words(process)}" for process in left]
     for process in left:
         try:
             process.kill()
         except psutil.Error:
             pass
     assert not seen, f"left running: {seen}"
+
+
+def _words(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []

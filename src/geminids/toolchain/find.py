@@ -54,7 +54,7 @@ def find(
         return _wanted(wanted, environ, places)
     named = environ.get("GEMINI_CLI_PATH")
     if named:
-        return _at(Path(named).expanduser(), "GEMINI_CLI_PATH", environ, places)
+        return _at(_path_of(named, environ), "GEMINI_CLI_PATH", environ, places)
     looked: list[str] = []
     for found in _search(environ, places, looked):
         return found
@@ -120,6 +120,15 @@ def _wanted(wanted: str, environ: Mapping[str, str], places: Places) -> Gemini:
     looked = [f"{places.releases}: {', '.join(package.version for package in here) or 'nothing installed'}"]
     message = f"Gemini CLI {wanted} is not installed by geminids"
     raise CliMissing(message, hint=f"Run: geminids install {wanted}", looked=looked)
+
+
+def _path_of(named: str, environ: Mapping[str, str]) -> Path:
+    # A bare name is one on PATH, as a shell has it, and never a file of the folder that we stand in.
+    if os.path.basename(named) != named:
+        return Path(named).expanduser()
+    for path in on_path(environ, (named,)):
+        return path
+    raise CliMissing(f"GEMINI_CLI_PATH names {named}: not on PATH", hint=_HINT, looked=[f"PATH: no {named}"])
 
 
 def _at(path: Path, origin: Origin, environ: Mapping[str, str], places: Places) -> Gemini:

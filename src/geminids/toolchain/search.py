@@ -46,13 +46,13 @@ _COMMON_WINDOWS = (
 _NAMES = ("gemini.exe", "gemini.cmd", "gemini.ps1") if os.name == "nt" else ("gemini",)
 
 
-def on_path(environ: Mapping[str, str]) -> Iterator[Path]:
+def on_path(environ: Mapping[str, str], names: tuple[str, ...] = _NAMES) -> Iterator[Path]:
     """Every `gemini` on PATH, in its order, whether it can be run or not."""
     for entry in environ.get("PATH", "").split(os.pathsep):
         # Empty and relative entries mean the folder that we work in: a repository must not bring its gemini.
         if not os.path.isabs(entry):
             continue
-        for name in _NAMES:
+        for name in names:
             path = os.path.join(entry, name)
             if os.path.lexists(path):
                 yield Path(path)
