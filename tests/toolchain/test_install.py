@@ -67,8 +67,10 @@ def test_installed_already(machine: Machine) -> None:
 def test_side_by_side(machine: Machine) -> None:
     """Several releases live beside each other; the first part of a version means the newest of it."""
     machine.npm()
+    put(machine, "latest")
     put(machine, "0.41")
     put(machine, "0.61.0")
+    assert find("latest", environ=machine.environ, places=machine.places).version == "0.61.0"
     assert [gemini.version for gemini in installed(machine.places, environ=machine.environ)] == [
         "0.61.0",
         "0.41.2",

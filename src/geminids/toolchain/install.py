@@ -59,8 +59,8 @@ def install(
                 if not _is_whole(resolved, places):
                     _sweep(places, work)
                     _put(npm, resolved, asked, runtime, places, environ, say)
-                elif not exact:
-                    _note(places.releases / resolved, resolved, asked, runtime, None)
+                elif tag := _tag(asked):
+                    _note(places.releases / resolved, resolved, tag, runtime, None)
     return find(resolved, environ=environ, places=places)
 
 
@@ -101,7 +101,7 @@ def _put(
     fetch(npm, version, tree)
     say("verifying")
     _verify(tree, version, node, places, environ)
-    _note(tree, version, None if asked == version else asked, node, _size(tree))
+    _note(tree, version, _tag(asked), node, _size(tree))
     target = places.releases / version
     if target.exists():  # what stands there was found broken
         target.rename(npm.work / "broken")
@@ -147,6 +147,10 @@ def _runtime(places: Places, node: str, environ: Mapping[str, str], say: Progres
 
 def _exact(asked: str) -> str | None:
     return asked if Version.parse(asked) and asked.count(".") >= 2 else None
+
+
+def _tag(asked: str) -> str | None:
+    return asked if Version.parse(asked) is None else None
 
 
 def _is_whole(version: str, places: Places) -> bool:

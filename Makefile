@@ -1,0 +1,55 @@
+# What one can do here. Everything lands inside this clone: .venv (Python), .geminids (Gemini CLI, Node, homes).
+
+PYTHON ?= python3
+PROMPT ?= What is in this folder?
+GEMINI ?= 0.61.0
+JOBS ?= 3
+export PROMPT
+export GEMINIDS_HOME ?= $(CURDIR)/.geminids
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
+
+.PHONY: setup run test test-deep check format bench clean
+.DEFAULT_GOAL := run
+
+setup: .venv/ready          ## the environment in .venv, and nothing else
+
+.venv/ready: pyproject.toml constraints.txt
+	@echo "setting up .venv ..."
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "geminids needs Python 3.11 or newer: make PYTHON=/path/to/python3.11")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(PIP) --editable .
+	@touch $@
+
+.venv/dev-ready: .venv/ready
+	@echo "adding what the tests and checks need ..."
+	@$(PIP) --editable ".[dev]"
+	@touch $@
+
+run: .venv/ready            ## set up, then run the agent on $PROMPT; with no GEMINI_API_KEY the model is scripted
+	@test -d "$(GEMINIDS_HOME)/gemini/$(GEMINI)" || $(BIN)/geminids install $(GEMINI)
+	@printf '%s' "$$PROMPT" | $(BIN)/geminids run - --gemini $(GEMINI) --output pretty $(if $(GEMINI_API_KEY),,--offline)
+
+check: .venv/dev-ready      ## style, types, and who may import whom
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+test: check                 ## one case of each class, on the newest release
+	@$(BIN)/python -m pytest -q -n $(JOBS) -m "not deep"
+
+test-deep: .venv/dev-ready  ## every row
+	@$(BIN)/python -m pytest -q -n $(JOBS)
+
+bench: .venv/dev-ready      ## speeds, side by side
+	@$(BIN)/python -m benchmarks
+
+format: .venv/dev-ready
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+clean:                      ## everything that was set up here
+	rm -rf .venv .geminids

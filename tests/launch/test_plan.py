@@ -1,0 +1,175 @@
+"""Options become argv, environment and stdin; what cannot work is refused before anything is started."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from geminids.config.places import Places
+from geminids.launch.environment import EnvFileProblem, read_env_file
+from geminids.launch.plan import Plan, Refused, make_plan
+from geminids.launch.prompt import MAX_PROMPT_BYTES, PromptProblem, check_prompt
+from geminids.options import Options, make_options
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Any:
+    """A folder that looks like an installed release: enough to plan with, nothing to run."""
+
+    def make(version: str = "0.61.0") -> str:
+        folder = tmp_path / f"cli-{version}"
+        (folder / "bundle").mkdir(parents=True)
+        (folder / "bundle" / "gemini.js").write_text("// nothing\n")
+        manifest = {"name": "@google/gemini-cli", "version": version, "bin": {"gemini": "bundle/gemini.js"}}
+        (folder / "package.json").write_text(json.dumps(manifest))
+        return str(folder)
+
+    return make
+
+
+@pytest.fixture
+def plan_of(tmp_path: Path, package: Any) -> Any:
+    """Plan with a home and places of the test's own."""
+    (tmp_path / "home").mkdir()
+    node = tmp_path / "bin" / "node"
+    node.parent.mkdir()
+    node.write_text(f"#!/bin/sh\necho v20.19.0 {node}\n")
+    node.chmod(0o755)
+
+    def plan(prompt: str = "hi", version: str = "0.61.0", environ: dict[str, str] | None = None, **fields: Any) -> Plan:
+        given = {"cwd": str(tmp_path), "gemini": package(version), **fields}
+        env = {"HOME": str(tmp_path / "home"), "PATH": str(node.parent), **(environ or {})}
+        return make_plan(prompt, make_options(Options(**given)), environ=env, places=Places(tmp_path / "g"))
+
+    return plan
+
+
+def test_flags_carry_their_values_with_an_equals_sign(plan_of: Any) -> None:
+    """`--flag=value` throughout: no value can pass for a flag; and the prompt is on stdin alone."""
+    plan = plan_of("-x secret words", model="flash", approval="plan", session_id="abc")
+    flags = plan.argv[plan.argv.index(next(word for word in plan.argv if word.endswith("gemini.js"))) + 1 :]
+    assert flags == ("--output-format=stream-json", "--approval-mode=plan", "--model=flash", "--session-id=abc")
+    assert plan.stdin == b"-x secret words"
+    assert not any("secret words" in word for word in plan.argv)
+
+
+def test_a_session_id_is_minted_only_where_the_release_takes_one(plan_of: Any) -> None:
+    """From 0.41 on; never for a resumed session."""
+    assert plan_of(version="0.61.0").session_id is not None
+    assert plan_of(version="0.40.0").session_id is None
+    resumed = plan_of(version="0.60.0", resume="latest")
+    assert resumed.session_id is None
+    assert "--resume=latest" in resumed.argv
+
+
+@pytest.mark.parametrize(
+    ("version", "fields"),
+    [
+        ("0.10.0", {}),
+        ("0.14.0", {"resume": "latest"}),
+        ("0.40.0", {"session_id": "abc"}),
+        ("0.25.0", {"approval": "plan"}),
+        ("0.24.0", {"home": "isolated"}),
+    ],
+)
+def test_what_a_release_cannot_do_is_refused(plan_of: Any, version: str, fields: dict[str, Any]) -> None:
+    """`cli_unsupported`, with the release named, before anything is started."""
+    with pytest.raises(Refused) as refused:
+        plan_of(version=version, **fields)
+    assert refused.value.failure.kind == "cli_unsupported"
+    assert version in refused.value.failure.message
+
+
+def test_settings_go_where_the_release_reads_them(plan_of: Any) -> None:
+    """A private home from 0.25 on, the system settings path before."""
+    new, old = plan_of(version="0.61.0"), plan_of(version="0.24.0")
+    home = Path(new.env["GEMINI_CLI_HOME"])
+    assert json.loads((home / ".gemini" / "settings.json").read_text())["privacy"] == {"usageStatisticsEnabled": False}
+    assert "GEMINI_CLI_SYSTEM_SETTINGS_PATH" not in new.env
+    assert Path(old.env["GEMINI_CLI_SYSTEM_SETTINGS_PATH"]).exists()
+    assert "GEMINI_CLI_HOME" not in old.env
+
+
+def test_what_is_written_is_private(plan_of: Any) -> None:
+    """Folders 0700, files 0600."""
+    home = Path(plan_of(environ={"GEMINI_API_KEY": "k" * 20}).env["GEMINI_CLI_HOME"])
+    for path in (home, home / ".gemini"):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o700
+    assert stat.S_IMODE((home / ".gemini" / "settings.json").stat().st_mode) == 0o600
+    assert "k" * 20 not in (home / ".gemini" / "settings.json").read_text()
+
+
+def test_runs_with_the_same_settings_share_a_home_and_others_do_not(plan_of: Any) -> None:
+    """The home's name comes from its contents: concurrent runs cannot write over each other."""
+    first, again, other = plan_of(version="0.61.0"), plan_of(version="0.60.0"), plan_of(version="0.59.0", max_turns=3)
+    assert first.env["GEMINI_CLI_HOME"] == again.env["GEMINI_CLI_HOME"] != other.env["GEMINI_CLI_HOME"]
+
+
+def test_trust_is_given_for_this_run_unless_it_is_refused(plan_of: Any) -> None:
+    """`GEMINI_CLI_TRUST_WORKSPACE=false` of the caller stands."""
+    assert plan_of(version="0.61.0").env["GEMINI_CLI_TRUST_WORKSPACE"] == "true"
+    refused = plan_of(version="0.60.0", env={"GEMINI_CLI_TRUST_WORKSPACE": "false"})
+    assert refused.env["GEMINI_CLI_TRUST_WORKSPACE"] == "false"
+
+
+def test_the_environment_is_layered(plan_of: Any, tmp_path: Path) -> None:
+    """This process's, then the env file's, then the caller's; secrets of all three are known."""
+    file = tmp_path / "vars"
+    file.write_text("A=file\nB=file\nMY_TOKEN=tok_0123456789\n")
+    plan = plan_of(environ={"A": "process", "B": "process", "C": "process"}, env={"A": "caller"}, env_file=str(file))
+    assert (plan.env["A"], plan.env["B"], plan.env["C"]) == ("caller", "file", "process")
+    assert "tok_0123456789" in plan.secrets
+
+
+def test_an_absent_cwd_is_made_only_where_asked(plan_of: Any, tmp_path: Path) -> None:
+    """`make_cwd` makes it; else it is an option's problem, told before."""
+    target = tmp_path / "new" / "folder"
+    assert plan_of(cwd=str(target), make_cwd=True).cwd == str(target)
+    assert target.is_dir()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("A=1\n\n# note\nexport B='x # y'\nC=\"z\" # tail\nD=a=b\nE=", {"A": "1", "B": "x # y", "C": "z", "D": "a=b", "E": ""}),
+        ("A = spaced ", {"A": "spaced"}),
+    ],
+)
+def test_env_files_are_read(text: str, expected: dict[str, str]) -> None:
+    """`export`, quotes, comments and blanks are understood."""
+    assert read_env_file(text, "vars") == expected
+
+
+def test_a_bad_line_of_an_env_file_is_named_and_not_shown() -> None:
+    """It may hold a secret."""
+    with pytest.raises(EnvFileProblem, match="vars, line 2") as caught:
+        read_env_file("A=1\nsk-verysecret\n", "vars")
+    assert "verysecret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("prompt", ["", "  \n", "a\0b", "x" * (MAX_PROMPT_BYTES + 1), "ä" * (MAX_PROMPT_BYTES // 2 + 1)])
+def test_bad_prompts_are_refused(prompt: str) -> None:
+    """Empty, blank, with NUL, or longer than the CLI reads."""
+    with pytest.raises(PromptProblem):
+        check_prompt(prompt)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "literal"),
+    [
+        ("/help", " /help"),
+        ("  /help", "   /help"),
+        ("see @a.txt and me@x.example", r"see \@a.txt and me\@x.example"),
+        (r"already \@here", r"already \@here"),
+        ("plain", "plain"),
+        ("a/b", "a/b"),
+    ],
+)
+def test_a_literal_prompt_is_escaped(prompt: str, literal: str) -> None:
+    """A leading `/` and every `@` lose their meaning; all else stays as it is."""
+    assert check_prompt(prompt, literal=True).decode() == literal
+    assert check_prompt(prompt).decode() == prompt
