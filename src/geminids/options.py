@@ -196,7 +196,11 @@ def _variables(value: Any) -> str | None:
             return f"has {_shown(name)}, which cannot be a variable's name"
         if not isinstance(text, str) or "\0" in text:
             # The value itself is not shown: it may be a secret.
-            return f"has a value for {name} that is not text" if not isinstance(text, str) else f"has a NUL in {name}"
+            return (
+                f"has a value for {name} that is not text"
+                if not isinstance(text, str)
+                else f"has a NUL in {name}"
+            )
     return None
 
 

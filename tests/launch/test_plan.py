@@ -40,7 +40,9 @@ def plan_of(tmp_path: Path, package: Any) -> Any:
     node.write_text(f"#!/bin/sh\necho v20.19.0 {node}\n")
     node.chmod(0o755)
 
-    def plan(prompt: str = "hi", version: str = "0.61.0", environ: dict[str, str] | None = None, **fields: Any) -> Plan:
+    def plan(
+        prompt: str = "hi", version: str = "0.61.0", environ: dict[str, str] | None = None, **fields: Any
+    ) -> Plan:
         given = {"cwd": str(tmp_path), "gemini": package(version), **fields}
         env = {"HOME": str(tmp_path / "home"), "PATH": str(node.parent), **(environ or {})}
         return make_plan(prompt, make_options(Options(**given)), environ=env, places=Places(tmp_path / "g"))
@@ -52,7 +54,12 @@ def test_flags_carry_their_values_with_an_equals_sign(plan_of: Any) -> None:
     """`--flag=value` throughout: no value can pass for a flag; and the prompt is on stdin alone."""
     plan = plan_of("-x secret words", model="flash", approval="plan", session_id="abc")
     flags = plan.argv[plan.argv.index(next(word for word in plan.argv if word.endswith("gemini.js"))) + 1 :]
-    assert flags == ("--output-format=stream-json", "--approval-mode=plan", "--model=flash", "--session-id=abc")
+    assert flags == (
+        "--output-format=stream-json",
+        "--approval-mode=plan",
+        "--model=flash",
+        "--session-id=abc",
+    )
     assert plan.stdin == b"-x secret words"
     assert not any("secret words" in word for word in plan.argv)
 
@@ -88,7 +95,9 @@ def test_settings_go_where_the_release_reads_them(plan_of: Any) -> None:
     """A private home from 0.25 on, the system settings path before."""
     new, old = plan_of(version="0.61.0"), plan_of(version="0.24.0")
     home = Path(new.env["GEMINI_CLI_HOME"])
-    assert json.loads((home / ".gemini" / "settings.json").read_text())["privacy"] == {"usageStatisticsEnabled": False}
+    assert json.loads((home / ".gemini" / "settings.json").read_text())["privacy"] == {
+        "usageStatisticsEnabled": False
+    }
     assert "GEMINI_CLI_SYSTEM_SETTINGS_PATH" not in new.env
     assert Path(old.env["GEMINI_CLI_SYSTEM_SETTINGS_PATH"]).exists()
     assert "GEMINI_CLI_HOME" not in old.env
@@ -105,7 +114,11 @@ def test_what_is_written_is_private(plan_of: Any) -> None:
 
 def test_runs_with_the_same_settings_share_a_home_and_others_do_not(plan_of: Any) -> None:
     """The home's name comes from its contents: concurrent runs cannot write over each other."""
-    first, again, other = plan_of(version="0.61.0"), plan_of(version="0.60.0"), plan_of(version="0.59.0", max_turns=3)
+    first, again, other = (
+        plan_of(version="0.61.0"),
+        plan_of(version="0.60.0"),
+        plan_of(version="0.59.0", max_turns=3),
+    )
     assert first.env["GEMINI_CLI_HOME"] == again.env["GEMINI_CLI_HOME"] != other.env["GEMINI_CLI_HOME"]
 
 
@@ -120,7 +133,9 @@ def test_the_environment_is_layered(plan_of: Any, tmp_path: Path) -> None:
     """This process's, then the env file's, then the caller's; secrets of all three are known."""
     file = tmp_path / "vars"
     file.write_text("A=file\nB=file\nMY_TOKEN=tok_0123456789\n")
-    plan = plan_of(environ={"A": "process", "B": "process", "C": "process"}, env={"A": "caller"}, env_file=str(file))
+    plan = plan_of(
+        environ={"A": "process", "B": "process", "C": "process"}, env={"A": "caller"}, env_file=str(file)
+    )
     assert (plan.env["A"], plan.env["B"], plan.env["C"]) == ("caller", "file", "process")
     assert "tok_0123456789" in plan.secrets
 
@@ -135,7 +150,10 @@ def test_an_absent_cwd_is_made_only_where_asked(plan_of: Any, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("A=1\n\n# note\nexport B='x # y'\nC=\"z\" # tail\nD=a=b\nE=", {"A": "1", "B": "x # y", "C": "z", "D": "a=b", "E": ""}),
+        (
+            "A=1\n\n# note\nexport B='x # y'\nC=\"z\" # tail\nD=a=b\nE=",
+            {"A": "1", "B": "x # y", "C": "z", "D": "a=b", "E": ""},
+        ),
         ("A = spaced ", {"A": "spaced"}),
     ],
 )
@@ -151,7 +169,9 @@ def test_a_bad_line_of_an_env_file_is_named_and_not_shown() -> None:
     assert "verysecret" not in str(caught.value)
 
 
-@pytest.mark.parametrize("prompt", ["", "  \n", "a\0b", "x" * (MAX_PROMPT_BYTES + 1), "ä" * (MAX_PROMPT_BYTES // 2 + 1)])
+@pytest.mark.parametrize(
+    "prompt", ["", "  \n", "a\0b", "x" * (MAX_PROMPT_BYTES + 1), "ä" * (MAX_PROMPT_BYTES // 2 + 1)]
+)
 def test_bad_prompts_are_refused(prompt: str) -> None:
     """Empty, blank, with NUL, or longer than the CLI reads."""
     with pytest.raises(PromptProblem):

@@ -42,7 +42,10 @@ def test_an_error_after_a_comment_is_on_the_right_line() -> None:
 
 def test_ours_go_over_the_users_object_by_object() -> None:
     """What we do not set stays the user's."""
-    user = {"general": {"vimMode": True, "sessionRetention": {"enabled": True, "maxAge": "1d"}}, "mcpServers": {"a": {}}}
+    user = {
+        "general": {"vimMode": True, "sessionRetention": {"enabled": True, "maxAge": "1d"}},
+        "mcpServers": {"a": {}},
+    }
     merged = merge(user, our_settings(Options(max_turns=3, max_attempts=2), "gemini-api-key"))
     assert merged["general"]["vimMode"] is True
     assert merged["general"]["sessionRetention"] == {"enabled": False, "maxAge": "1d"}

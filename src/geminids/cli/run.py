@@ -72,7 +72,7 @@ def _prompt(prompt: str | None) -> str:
     if prompt is None and sys.stdin.isatty():
         raise click.UsageError('No prompt. Try: geminids run "What does this folder hold?"')
     if prompt is None or prompt == "-":
-        return click.get_text_stream("stdin", encoding="utf-8", errors="replace").read()
+        return sys.stdin.buffer.read().decode("utf-8", "replace")
     return prompt
 
 

@@ -6,7 +6,13 @@ from collections.abc import Mapping
 
 from geminids.options import Options
 
-__all__ = ["EnvFileProblem", "base_environment", "headless_environment", "offline_environment", "read_env_file"]
+__all__ = [
+    "EnvFileProblem",
+    "base_environment",
+    "headless_environment",
+    "offline_environment",
+    "read_env_file",
+]
 
 # Whatever would lead an offline run away from the loopback.
 _AWAY = (
@@ -51,7 +57,9 @@ def _unquoted(value: str) -> str:
     return value.partition(" #")[0].rstrip()
 
 
-def base_environment(environ: Mapping[str, str], options: Options, from_file: Mapping[str, str]) -> dict[str, str]:
+def base_environment(
+    environ: Mapping[str, str], options: Options, from_file: Mapping[str, str]
+) -> dict[str, str]:
     """This process's variables, then the env file's, then the caller's."""
     return {**environ, **from_file, **options.env}
 

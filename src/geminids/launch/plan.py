@@ -126,7 +126,9 @@ def _working_folder(options: Options) -> str:
         if options.make_cwd:
             os.makedirs(cwd, exist_ok=True)
     except OSError as error:
-        raise Refused("bad_option", f"cwd: {cwd} cannot be made: {error.strerror}", "Name another folder.") from None
+        raise Refused(
+            "bad_option", f"cwd: {cwd} cannot be made: {error.strerror}", "Name another folder."
+        ) from None
     return cwd
 
 

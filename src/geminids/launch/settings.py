@@ -24,7 +24,8 @@ def read_settings(text: str, where: str) -> Settings:
     {'model': {'name': 'pro'}}
     """
     try:
-        value = json.loads(without_comments(text) or "{}")
+        plain = without_comments(text)
+        value = json.loads(plain) if plain.strip() else {}
     except ValueError as error:
         raise SettingsProblem(f"{where} is not valid JSON: {error}") from None
     if not isinstance(value, dict):
@@ -34,11 +35,11 @@ def read_settings(text: str, where: str) -> Settings:
 
 def without_comments(text: str) -> str:
     """JSON with `//` and `/* */` blanked out, so that lines and columns stay where they are."""
+    text = text.removeprefix("\ufeff")
     out: list[str] = []
     at, size = 0, len(text)
-    text = text.removeprefix("\ufeff")
     while at < size:
-        char = text[at : at + 1]
+        char = text[at]
         if char == '"':
             end = _string_end(text, at)
             out.append(text[at:end])
@@ -54,7 +55,7 @@ def without_comments(text: str) -> str:
             end = at + 1
             out.append(char)
         at = end
-    return "".join(out).strip("\ufeff \t\r\n") and "".join(out)
+    return "".join(out)
 
 
 def _string_end(text: str, at: int) -> int:

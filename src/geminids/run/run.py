@@ -89,7 +89,9 @@ class Run:
     def result(self) -> Result:
         """How the run ended; raises `GeminidsError` while it goes on."""
         if self._result is None:
-            raise GeminidsError("the run is not over yet", hint="Read its events to the end, or leave its block.")
+            raise GeminidsError(
+                "the run is not over yet", hint="Read its events to the end, or leave its block."
+            )
         return self._result
 
     def stop(self) -> None:
