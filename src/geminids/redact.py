@@ -1,7 +1,8 @@
 """Known secret values become `***`: the one place where that is done.
 
-The lane redacts whole blocks of lines before they are decoded, so that no event, record or log can hold a
-secret; text that the model streams in pieces is redacted across the pieces (`TextRedactor`).
+Lines are redacted when they become events, value by value, so that no event, record or log can hold a secret.
+Not the raw bytes: a variable such as SORT_KEY=timestamp would take the names out of every line. Text that the
+model streams in pieces is redacted across the pieces (`TextRedactor`).
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 __all__ = ["MASK", "Redactor", "TextRedactor", "is_secret_name", "secrets_of"]
 
@@ -48,30 +50,52 @@ def secrets_of(environ: Mapping[str, str]) -> frozenset[str]:
 
 
 class Redactor:
-    """Replaces every known secret in text and in blocks of bytes.
+    """Replaces every known secret in text, in decoded values and in blocks of bytes.
 
     >>> Redactor(["hunter2hunter2"]).text("password: hunter2hunter2")
     'password: ***'
     """
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        # Longest first: a secret that contains another one must go as a whole.
-        self.secrets = tuple(sorted({s for s in secrets if s}, key=lambda s: (-len(s), s)))
-        written: dict[bytes, None] = {}
-        for secret in self.secrets:
-            # As it stands in plain text, and as JSON writers put it into a string.
-            for form in (secret, json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]):
-                written[form.encode("utf-8", "surrogateescape")] = None
-        self._written = tuple(written)
+        self.secrets = tuple(sorted({secret for secret in secrets if secret}))
+        # As it stands in plain text, and as JSON writers put it into a string.
+        forms = {
+            form
+            for secret in self.secrets
+            for form in (secret, json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1])
+        }
+        # Longest first: a secret that begins with another one must go as a whole.
+        self.forms = tuple(sorted(forms, key=lambda form: (-len(form), form)))
+        self.pattern = re.compile("|".join(map(re.escape, self.forms)) or "(?!)")
+        self._written = tuple(form.encode("utf-8", "surrogateescape") for form in self.forms)
 
     def __bool__(self) -> bool:
         return bool(self.secrets)
 
+    def found_in(self, text: str) -> bool:
+        """Whether any secret is in `text`; one search a secret, each many times faster than the pattern."""
+        return any(form in text for form in self.forms)
+
     def text(self, text: str) -> str:
-        for secret in self.secrets:
-            if secret in text:
-                text = text.replace(secret, MASK)
-        return text
+        return self.pattern.sub(MASK, text) if self.found_in(text) else text
+
+    def value(self, value: Any) -> Any:
+        """A decoded JSON value without secrets, keys and numbers included."""
+        try:
+            return self._value(value)
+        except RecursionError:
+            return MASK
+
+    def _value(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, dict):
+            return {self.text(key): self._value(inner) for key, inner in value.items()}
+        if isinstance(value, list):
+            return [self._value(inner) for inner in value]
+        if isinstance(value, (int, float)) and str(value) in self.forms:
+            return MASK
+        return value
 
     def block(self, block: bytes) -> bytes:
         for form in self._written:
@@ -81,9 +105,10 @@ class Redactor:
 
 
 class TextRedactor:
-    """Redacts a text that arrives in pieces: a secret that is split across two of them is found too.
+    """Redacts a text that arrives in pieces: a secret that is split across some of them is found too.
 
-    What could be the beginning of a secret is held back until the next piece (or `flush`) decides.
+    What could be the beginning of a secret is held back until the next piece (or `flush`) decides. However the
+    text is cut into pieces, all that comes out is what `Redactor.text` makes of the whole.
 
     >>> pieces = TextRedactor(Redactor(["hunter2hunter2"]))
     >>> pieces.feed("it is hunter2h"), pieces.feed("unter2!"), pieces.flush()
@@ -92,31 +117,37 @@ class TextRedactor:
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
-        self._first = tuple({secret[0] for secret in redactor.secrets})
         self._held = ""
 
+    def is_clear(self, text: str) -> bool:
+        """Whether `text` can pass as it is, in whatever pieces: nothing in it, nothing begun."""
+        return not self._held and not self._redactor.found_in(text) and self._unsure(text, 0) == len(text)
+
     def feed(self, piece: str) -> str:
-        if not self._held:
-            for first in self._first:
-                if first in piece:
-                    break
-            else:
-                return piece
-        text = self._redactor.text(self._held + piece)
-        keep = self._unsure(text)
-        self._held = text[len(text) - keep :] if keep else ""
-        return text[: len(text) - keep] if keep else text
+        text = self._held + piece
+        out: list[str] = []
+        at, unsure = 0, self._unsure(text, 0)
+        # A match that begins where a longer secret may have begun too is not decided yet.
+        while (match := self._redactor.pattern.search(text, at)) and match.start() < unsure:
+            out += (text[at : match.start()], MASK)
+            at = match.end()
+            if at > unsure:
+                unsure = self._unsure(text, at)
+        self._held = text[unsure:]
+        out.append(text[at:unsure])
+        return "".join(out)
 
     def flush(self) -> str:
         held, self._held = self._held, ""
-        return held
+        return self._redactor.text(held)
 
-    def _unsure(self, text: str) -> int:
-        """How many characters at the end could begin a secret."""
+    def _unsure(self, text: str, start: int) -> int:
+        """Where, from `start` on, what could be the beginning of a secret begins; the end where nothing does."""
+        size = len(text)
         longest = 0
-        for secret in self._redactor.secrets:
-            for size in range(min(len(secret) - 1, len(text)), longest, -1):
-                if text.endswith(secret[:size]):
-                    longest = size
+        for form in self._redactor.forms:
+            for length in range(min(len(form) - 1, size - start), longest, -1):
+                if text.startswith(form[:length], size - length):
+                    longest = length
                     break
-        return longest
+        return size - longest

@@ -1,10 +1,9 @@
-"""The real CLI, where there is one."""
+"""The real CLI, by itself: the gateway is judged without the rest of geminids."""
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -12,17 +11,17 @@ from typing import Any
 
 import pytest
 
+from geminids.config.places import Places
 from geminids.gateway import Gateway
+from geminids.toolchain.install import install
 
 RunCli = Callable[..., list[dict[str, Any]]]
 
 
 @pytest.fixture
-def run_cli(tmp_path: Path) -> RunCli:
+def run_cli(tmp_path: Path, installs: Places, release: str) -> RunCli:
     """Run the real CLI against a gateway; gives the lines of its stream-json."""
-    script = os.environ.get("GEMINIDS_TEST_GEMINI_JS")
-    if not script or not Path(script).exists() or not shutil.which("node"):
-        pytest.skip("no Node, or GEMINIDS_TEST_GEMINI_JS does not name the gemini.js of an installed CLI")
+    gemini = install(release, places=installs)
     home = tmp_path / "home"
     (home / ".gemini").mkdir(parents=True)
     settings = {"security": {"auth": {"selectedType": "gemini-api-key"}}, "general": {"maxAttempts": 1}}
@@ -31,7 +30,7 @@ def run_cli(tmp_path: Path) -> RunCli:
     def run(gateway: Gateway, prompt: str, cwd: Path, *flags: str) -> list[dict[str, Any]]:
         env = {"PATH": os.environ["PATH"], "HOME": str(home), "GEMINI_CLI_HOME": str(home), "NO_COLOR": "1"}
         done = subprocess.run(
-            ["node", script, "--output-format=stream-json", *flags],
+            [*gemini.command(installs), "--output-format=stream-json", *flags],
             input=prompt,
             text=True,
             capture_output=True,

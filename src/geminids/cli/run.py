@@ -5,15 +5,19 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import IO, Any, get_args
+from typing import IO, TYPE_CHECKING, Any, get_args
 
 import click
 
+from geminids.cli.signals import signals_noted, stop_on_signals
 from geminids.events.model import Event
 from geminids.options import Approval, Leftovers
 from geminids.outcome import EXIT_CODES
 from geminids.run.result import Result
 from geminids.run.run import Run, open_run
+
+if TYPE_CHECKING:
+    from geminids.views.terminal import TerminalView
 
 __all__ = ["run"]
 
@@ -40,9 +44,13 @@ _OUTPUTS = ("pretty", "text", "events")
 @click.option("--env-file", help="A file of NAME=value lines.")
 @click.option("--offline", is_flag=True, help="The built-in scripted model: no key, no network.")
 @click.option("--literal", is_flag=True, help="Take a leading / and @path in the prompt as plain text.")
-@click.option("--output", "-o", type=click.Choice(_OUTPUTS), help="[default: pretty on a terminal, text in a pipe]")
+@click.option(
+    "--output", "-o", type=click.Choice(_OUTPUTS), help="[default: pretty on a terminal, text in a pipe]"
+)
 @click.option("--save-events", metavar="FILE", help="Write all events to FILE, one JSON object a line.")
-def run(prompt: str | None, output: str | None, save_events: str | None, env: tuple[str, ...], **fields: Any) -> int:
+def run(
+    prompt: str | None, output: str | None, save_events: str | None, env: tuple[str, ...], **fields: Any
+) -> int:
     """Run the agent once. PROMPT is text, or - to read it from stdin.
 
     Exit codes: 0 success, 1 failed, 2 bad usage, 4 max turns, 124 timed out, 127 no CLI, 130 interrupted.
@@ -52,7 +60,7 @@ def run(prompt: str | None, output: str | None, save_events: str | None, env: tu
     agent = open_run(text, env=_variables(env), **given)
     if output is None:
         output = "pretty" if sys.stdout.isatty() else "text"
-    with _saving(save_events) as sink:
+    with _saving(save_events) as sink, signals_noted():
         # The CLI takes most of a second to load: it starts before we import what the rest needs.
         agent.launch()
         result = _follow(agent, output, sink)
@@ -104,16 +112,25 @@ def _follow(agent: Run, output: str, sink: IO[bytes] | None) -> Result:
     """Read the events to their end, with signals turned into a stop."""
     import anyio
 
-    from geminids.cli.signals import stop_on_signals
-
-    show, close = _shown(output)
+    view = _terminal_view(agent) if output == "pretty" else None
+    show, close = (view.show, view.close) if view else _plain(output)
+    gone: BrokenPipeError | None = None
 
     async def follow() -> None:
+        nonlocal gone
         async with anyio.create_task_group() as tasks, agent:
-            tasks.start_soon(stop_on_signals, agent)
+            # Of a run, signals only want `stop`.
+            tasks.start_soon(stop_on_signals, _Stopping(agent, view) if view else agent)  # type: ignore[arg-type]
+            if view and view.live:
+                tasks.start_soon(_tick, view)
             while (batch := await agent.next_batch()) is not None:
-                for event in batch:
-                    show(event)
+                try:
+                    if gone is None:
+                        show(*batch)
+                except BrokenPipeError as error:
+                    # Nobody reads: the run is ended in order, and its last events are still saved.
+                    gone = error
+                    agent.stop()
                 if sink is not None:
                     _save(sink, batch)
             tasks.cancel_scope.cancel()
@@ -122,7 +139,36 @@ def _follow(agent: Run, output: str, sink: IO[bytes] | None) -> Result:
         anyio.run(follow)
     finally:
         close()
+    if gone is not None:
+        raise gone
     return agent.result
+
+
+async def _tick(view: TerminalView) -> None:
+    """The time that is shown goes on while no events come."""
+    import anyio
+
+    while True:
+        await anyio.sleep(0.1)
+        try:
+            view.tick()
+        except BrokenPipeError:
+            return  # the terminal was closed: its SIGHUP ends the run
+
+
+class _Stopping:
+    """A run that is seen to be stopping."""
+
+    def __init__(self, agent: Run, view: TerminalView) -> None:
+        self._agent = agent
+        self._view = view
+
+    def stop(self) -> None:
+        self._agent.stop()
+        try:
+            self._view.stopping()
+        except BrokenPipeError:
+            pass
 
 
 def _save(sink: IO[bytes], batch: Any) -> None:
@@ -132,18 +178,23 @@ def _save(sink: IO[bytes], batch: Any) -> None:
     sink.flush()
 
 
-def _shown(output: str) -> tuple[Callable[[Event], None], Callable[[], None]]:
-    """How one event is shown, and what ends the showing."""
-    if output == "pretty":
-        from geminids.views.terminal import TerminalView
+def _terminal_view(agent: Run) -> TerminalView:
+    from geminids.views.terminal import TerminalView
 
-        view = TerminalView()
-        return view.show, view.close
+    return TerminalView(offline=agent.options.offline, home=str(agent.options.home))
+
+
+def _plain(output: str) -> tuple[Callable[..., None], Callable[[], None]]:
+    """How a batch of events is printed, and what ends the printing."""
     from geminids.views import plain
 
-    if output == "events":
-        return plain.print_event, plain.flush
-    return plain.print_answer, plain.flush
+    one = plain.print_event if output == "events" else plain.print_answer
+
+    def batch(*events: Event) -> None:
+        for event in events:
+            one(event)
+
+    return batch, plain.flush
 
 
 def _say_why(result: Result) -> None:

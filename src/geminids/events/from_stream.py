@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
+
+import msgspec
 
 from geminids.events.ledger import Ledger
 from geminids.events.model import Event, Text, ToolFinished, ToolStarted
 from geminids.redact import Redactor, TextRedactor
 from geminids.wire import tools
-from geminids.wire.stream_json import ErrorLine, Init, Message, Odd, ResultLine, ToolResult, ToolUse, WireLine, error_of
+from geminids.wire.stream_json import (
+    ErrorLine,
+    Init,
+    Message,
+    Odd,
+    ResultLine,
+    ToolResult,
+    ToolUse,
+    WireLine,
+    error_of,
+    text_of,
+)
 
 __all__ = ["StreamTranslator"]
 
 _SHOWN = 2000
 _LOOP = "Loop detected"
+_MS = {f"{ms:03}Z": ms for ms in range(1000)}
+# Noise between two pieces of text does not end a secret that the first of them has begun.
+_ENDS_TEXT = (Init, ToolUse, ToolResult, ResultLine)
 
 
 class StreamTranslator:
@@ -25,6 +40,7 @@ class StreamTranslator:
 
     def __init__(self, ledger: Ledger, redactor: Redactor) -> None:
         self._ledger = ledger
+        self._redactor = redactor
         self._text = TextRedactor(redactor) if redactor else None
         self._open: dict[str, ToolStarted] = {}
         self._new_turn = False
@@ -45,49 +61,69 @@ class StreamTranslator:
     def translate(self, lines: Sequence[WireLine | Odd]) -> list[Event]:
         """The events of these lines; no line, however odd, raises."""
         out: list[Event] = []
+        redactor = self._text
+        if redactor is not None:
+            pieces = [line.content for line in lines if type(line) is Message]
+            if redactor.is_clear("".join(pieces)):
+                redactor = None  # most blocks: one search in all of their text, none in its pieces
+        coming = iter(lines)
+        while (line := self._translate_text(coming, out, redactor)) is not None:
+            if redactor is not None and type(line) in _ENDS_TEXT:
+                self._flush(out)
+            handler, *free = _HANDLERS[type(line)]
+            handler(self, self._redacted(line, free) if self._redactor else line, out)
+        return out
+
+    def _translate_text(
+        self, lines: Iterator[WireLine | Odd], out: list[Event], redactor: TextRedactor | None
+    ) -> WireLine | Odd | None:
+        """Pieces of text until a line is none; that line is returned.
+
+        The hot path, and so written out: most of a million pieces pass in a second.
+        """
         add = out.append
         ledger = self._ledger
-        redactor = self._text
-        stamp, at = "", 0
+        attempt, seq = ledger.attempt, ledger.seq
+        second, second_ms = self._second, self._second_ms
         for line in lines:
-            # The hot path, a piece of text, comes first and is written out: 300k of these pass in a second.
-            if type(line) is Message and line.role == "assistant":
-                if line.timestamp != stamp or not at:
-                    stamp = line.timestamp
+            if type(line) is not Message or line.role != "assistant":
+                ledger.seq = seq
+                return line
+            if self._new_turn:
+                self._begin_turn()
+            text = line.content if redactor is None else redactor.feed(line.content)
+            if text:
+                stamp = line.timestamp
+                try:
+                    at = second_ms + _MS[stamp[20:]] if stamp[:20] == second else self._ms(stamp)
+                except KeyError:
                     at = self._ms(stamp)
-                text = line.content
-                if redactor is not None:
-                    text = redactor.feed(text)
-                if self._new_turn:
-                    self._begin_turn()
-                if text:
-                    seq = ledger.seq
-                    ledger.seq = seq + 1
-                    add(Text(at=at, seq=seq, attempt=ledger.attempt, turn=ledger.turn, text=text))
-                continue
-            if redactor is not None:
-                self._flush(out)
-            handler = _HANDLERS.get(type(line))
-            if handler is not None:
-                handler(self, line, out)
-        return out
+                second, second_ms = self._second, self._second_ms
+                add(Text(at=at, seq=seq, attempt=attempt, turn=ledger.turn, text=text))
+                seq += 1
+        ledger.seq = seq
+        return None
+
+    def _redacted(self, line: WireLine | Odd, free: Sequence[str]) -> WireLine | Odd:
+        """The line without secrets in the fields where the CLI puts what it likes."""
+        clean = {name: self._redactor.value(getattr(line, name)) for name in free}
+        return msgspec.structs.replace(line, **clean) if clean else line
 
     def finish(self) -> list[Event]:
         """The stream is over: what was held back comes out, and open tools are cancelled."""
         out: list[Event] = []
         self._flush(out)
-        for started in list(self._open.values()):
-            out.append(self._finished(started, self._now(), status="cancelled"))
+        out += [self._finished(started, self._now(), status="cancelled") for started in self._open.values()]
         self._open.clear()
         return out
 
     def _flush(self, out: list[Event]) -> None:
         held = self._text.flush() if self._text is not None else ""
         if held:
-            out.append(Text(at=self._now(), seq=self._ledger.next(), **self._where(), text=held))
-
-    def _where(self) -> dict[str, int]:
-        return {"attempt": self._ledger.attempt, "turn": self._ledger.turn}
+            ledger = self._ledger
+            out.append(
+                Text(at=self._now(), seq=ledger.next(), attempt=ledger.attempt, turn=ledger.turn, text=held)
+            )
 
     def _begin_turn(self) -> None:
         self._new_turn = False
@@ -114,7 +150,8 @@ class StreamTranslator:
         started = ToolStarted(
             at=self._ms(line.timestamp),
             seq=self._ledger.next(),
-            **self._where(),
+            attempt=self._ledger.attempt,
+            turn=self._ledger.turn,
             id=line.tool_id,
             name=line.tool_name,
             kind=tools.kind_of(line.tool_name),
@@ -128,15 +165,19 @@ class StreamTranslator:
     def _on_tool_result(self, line: ToolResult, out: list[Event]) -> None:
         self._new_turn = True
         started = self._open.pop(line.tool_id, None)
-        output = _as_text(line.output)
+        output = None if line.output is None else text_of(line.output)
         if started is None:
             text = f"a result for a tool call that never began ({line.tool_id!r}): {_short(output or '')}"
             out.append(self._ledger.notice("warning", "protocol", text))
             return
         error = error_of(line.error)
-        status = tools.status_of(line.status, error[0] if error else None, error[1] if error else None, output)
+        status = tools.status_of(
+            line.status, error[0] if error else None, error[1] if error else None, output
+        )
         at = self._ms(line.timestamp)
-        out.append(self._finished(started, at, status=status, output=output, error=error[1] if error else None))
+        out.append(
+            self._finished(started, at, status=status, output=output, error=error[1] if error else None)
+        )
 
     def _finished(self, started: ToolStarted, at: int, **what: Any) -> ToolFinished:
         return ToolFinished(
@@ -170,10 +211,10 @@ class StreamTranslator:
     def _ms(self, stamp: str) -> int:
         """`2026-11-16T03:27:52.123Z` in Unix ms; the time of now where it is none."""
         try:
-            if stamp[:19] != self._second:
+            if stamp[:20] != self._second:
                 parsed = datetime.fromisoformat(stamp[:19] + "+00:00")
                 self._second_ms = int(parsed.timestamp()) * 1000
-                self._second = stamp[:19]
+                self._second = stamp[:20]
             return self._second_ms + (int(stamp[20:23]) if stamp[19:20] == "." else 0)
         except (ValueError, OverflowError):
             self._second = ""
@@ -184,19 +225,17 @@ class StreamTranslator:
         return int(time.time() * 1000)
 
 
-_HANDLERS: dict[type, Callable[[StreamTranslator, Any, list[Event]], None]] = {
-    Init: StreamTranslator._on_init,
-    Message: StreamTranslator._on_message,
-    ToolUse: StreamTranslator._on_tool_use,
-    ToolResult: StreamTranslator._on_tool_result,
-    ErrorLine: StreamTranslator._on_error,
-    ResultLine: StreamTranslator._on_result,
-    Odd: StreamTranslator._on_odd,
+# Who handles which line, and its fields that hold free text or values. Ids, names and roles are the CLI's own
+# words: a secret that reads like one of them must not take it away.
+_HANDLERS: dict[type, tuple[Any, ...]] = {
+    Init: (StreamTranslator._on_init,),
+    Message: (StreamTranslator._on_message, "content"),
+    ToolUse: (StreamTranslator._on_tool_use, "parameters"),
+    ToolResult: (StreamTranslator._on_tool_result, "output", "error"),
+    ErrorLine: (StreamTranslator._on_error, "message"),
+    ResultLine: (StreamTranslator._on_result, "error"),
+    Odd: (StreamTranslator._on_odd, "line"),
 }
-
-
-def _as_text(value: Any) -> str | None:
-    return value if value is None or isinstance(value, str) else json.dumps(value)
 
 
 def _short(text: str) -> str:

@@ -63,6 +63,14 @@ class Child:
         """The next chunk of stderr; empty at its end."""
         return await _read(self._stderr)
 
+    def stdout_now(self) -> bytes:
+        """What stdout holds, without waiting; empty where it holds nothing."""
+        return _read_now(self._stdout)
+
+    def stderr_now(self) -> bytes:
+        """What stderr holds, without waiting; empty where it holds nothing."""
+        return _read_now(self._stderr)
+
     def write_now(self, data: bytes) -> bytes:
         """Write what fits into the pipe at once; return the rest."""
         if self._stdin is None:
@@ -141,6 +149,13 @@ async def _read(fd: int | None) -> bytes:
         except OSError:
             return b""
     return b""
+
+
+def _read_now(fd: int | None) -> bytes:
+    try:
+        return os.read(fd, _READ_SIZE) if fd is not None else b""
+    except OSError:
+        return b""
 
 
 def _widen(fd: int) -> None:

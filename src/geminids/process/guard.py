@@ -29,7 +29,8 @@ def release_run(mark: Mark) -> None:
     """The run is over, and whatever is left of it is left on purpose."""
     with _lock:
         _live.discard(str(mark))
-        _tell(f"done {mark}\n")
+        if _live or (_guard is not None and _guard.poll() is None):
+            _tell(f"done {mark}\n")
 
 
 def guarded() -> int | None:
@@ -42,6 +43,7 @@ def _tell(line: str) -> None:
     global _guard
     for _ in range(2):
         if _guard is None or _guard.poll() is not None:
+            _give_up(_guard)
             _guard = _start()
             line = "".join(f"run {mark}\n" for mark in sorted(_live))
         assert _guard.stdin
@@ -49,7 +51,8 @@ def _tell(line: str) -> None:
             _guard.stdin.write(line.encode())
             return
         except BrokenPipeError:
-            _guard = None  # somebody ended it: a new one is told of every live run
+            _give_up(_guard)  # somebody ended it: a new one is told of every live run
+            _guard = None
 
 
 def _start() -> subprocess.Popen[bytes]:
@@ -58,7 +61,15 @@ def _start() -> subprocess.Popen[bytes]:
     program = Path(__file__).with_name("guard_main.py")
     return subprocess.Popen(
         # -I -S: no user site, no .pth files; it starts in 10 ms and imports psutil only when it must act.
-        [sys.executable, "-I", "-S", str(program), str(Path(spec.origin).parent.parent), MARKER, str(os.getpid())],
+        [
+            sys.executable,
+            "-I",
+            "-S",
+            str(program),
+            str(Path(spec.origin).parent.parent),
+            MARKER,
+            str(os.getpid()),
+        ],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -68,6 +79,14 @@ def _start() -> subprocess.Popen[bytes]:
         env={},
         start_new_session=True,
     )
+
+
+def _give_up(guard: subprocess.Popen[bytes] | None) -> None:
+    """Close what is left of a guard that somebody ended."""
+    if guard is not None and guard.stdin is not None:
+        guard.stdin.close()
+        guard.kill()  # broken pipe: it is dying, and has nothing to read any more
+        guard.wait()
 
 
 def _forget() -> None:

@@ -68,7 +68,7 @@ def find(marks: set[str], marker: str, psutil: Any) -> set[Any]:
     for pid in psutil.pids():
         try:
             process = psutil.Process(pid)
-            if marks.isdisjoint(process.environ().get(marker, "").split()):
+            if marks.isdisjoint(marks_of(process, marker)):
                 continue
             if process.status() == psutil.STATUS_ZOMBIE:
                 continue
@@ -78,6 +78,18 @@ def find(marks: set[str], marker: str, psutil: Any) -> set[Any]:
             continue
     found.discard(psutil.Process())
     return found
+
+
+def marks_of(process: Any, marker: str) -> list[str]:
+    """The marks of a process; within exec it has none for a moment (see process/tree.py, `marker_of`)."""
+    for _ in range(12):
+        environ = process.environ()
+        if environ or process.cmdline():
+            return str((environ or process.environ()).get(marker, "")).split()
+        if sys.platform == "linux" and process.ppid() in (0, 2):
+            break  # the kernel's own
+        time.sleep(0.0005)
+    return []
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ class LineFramer:
     """Collects chunks until a line is whole.
 
     Chunks are kept in a list and joined once: adding them up one by one would make a long line quadratic.
-    A line over `limit` bytes is dropped, and its size is put into `dropped` for a notice.
+    A line of more than `limit` bytes is dropped, and its size is put into `dropped` for a notice.
 
     >>> framer = LineFramer()
     >>> framer.feed(b'{"a"'), framer.feed(b': 1}\\n{"b": '), framer.rest()
@@ -20,7 +20,6 @@ class LineFramer:
         self._limit = limit
         self._parts: list[bytes] = []
         self._size = 0
-        self._skipping = False
         self.dropped: list[int] = []
 
     def feed(self, chunk: bytes) -> bytes:
@@ -29,44 +28,47 @@ class LineFramer:
         if not end:
             self._hold(chunk)
             return b""
-        if not self._parts and not self._skipping:
-            whole = chunk if end == len(chunk) else chunk[:end]
-        else:
-            whole = self._join(chunk[:end])
+        whole = chunk if end == len(chunk) else chunk[:end]
+        if self._size:
+            whole = self._join(whole)
+        if len(whole) > self._limit:
+            whole = self._without_long(whole)
         if end < len(chunk):
             self._hold(chunk[end:])
         return whole
 
     def rest(self) -> bytes:
         """What came after the last newline, at the end of the stream."""
-        if self._skipping:
-            self._drop()
-            return b""
         rest = b"".join(self._parts)
+        if self._size > self._limit:
+            self.dropped.append(self._size)
         self._parts, self._size = [], 0
         return rest
 
     def _hold(self, part: bytes) -> None:
         self._size += len(part)
-        if self._skipping:
-            return
-        self._parts.append(part)
         if self._size > self._limit:
-            self._skipping = True
-            self._parts = []
+            self._parts = []  # too long already: from here on only counted
+        else:
+            self._parts.append(part)
 
     def _join(self, head: bytes) -> bytes:
         """The held beginning and `head`, which ends with a newline."""
-        first = head.index(b"\n") + 1
-        if self._skipping or self._size + first > self._limit:
-            self._size += first - 1
-            self._drop()
-            return head[first:]
-        self._parts.append(head)
-        whole = b"".join(self._parts)
+        first = head.index(b"\n")
+        size = self._size + first
+        if size > self._limit:
+            self.dropped.append(size)
+            whole = head[first + 1 :]
+        else:
+            whole = b"".join([*self._parts, head])
         self._parts, self._size = [], 0
         return whole
 
-    def _drop(self) -> None:
-        self.dropped.append(self._size)
-        self._parts, self._size, self._skipping = [], 0, False
+    def _without_long(self, whole: bytes) -> bytes:
+        kept = []
+        for line in whole.split(b"\n")[:-1]:
+            if len(line) > self._limit:
+                self.dropped.append(len(line))
+            else:
+                kept.append(line + b"\n")
+        return b"".join(kept)

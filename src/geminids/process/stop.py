@@ -7,17 +7,21 @@ from collections.abc import Callable
 
 from geminids.process.child import Child
 from geminids.process.marker import Mark
-from geminids.process.tree import Ended, Herd, marked
+from geminids.process.tree import Ended, Herd, command_of, marked
 
-__all__ = ["end_leftovers", "end_tree"]
+__all__ = ["end_child", "end_leftovers", "end_now", "end_tree"]
 
 _POLL = 0.015
 # How long we look for what a dying process started in its last moment.
 _SWEEP = 0.6
 
 
+def _never() -> bool:
+    return False
+
+
 async def end_tree(
-    child: Child, mark: Mark, grace: float, *, hurry: Callable[[], bool] = lambda: False
+    child: Child, mark: Mark, grace: float, *, hurry: Callable[[], bool] = _never
 ) -> list[Ended]:
     """End the child and all that belongs to its run; return what had to be ended.
 
@@ -37,14 +41,46 @@ async def end_tree(
     return herd.ended()
 
 
-async def end_leftovers(mark: Mark, grace: float) -> list[Ended]:
+async def end_child(child: Child, grace: float, *, hurry: Callable[[], bool] = _never) -> list[Ended]:
+    """End the child's own group alone: tools' shells, which live in groups of their own, stay."""
+    import anyio
+
+    ended: list[Ended] = []
+    until = time.monotonic() + grace
+    command = command_of(child.pid)
+    for name in ("TERM", "KILL"):
+        if child.signal_group(name):
+            ended = [Ended(child.pid, command, name)]
+        while child.exit_code is None and time.monotonic() < until and not hurry():
+            await anyio.sleep(_POLL)
+        until = time.monotonic() + _SWEEP
+        hurry = _never
+    return ended
+
+
+def end_now(child: Child, mark: Mark) -> list[Ended]:
+    """Kill all that belongs to the run, without an event loop and without grace."""
+    herd = Herd(lambda: marked(str(mark)))
+    until = time.monotonic() + _SWEEP
+    while True:
+        herd.gather(child.pid if child.exit_code is None else None)
+        left = herd.alive()
+        if not left and child.exit_code is not None:
+            return herd.ended()
+        herd.signal(left, "KILL")
+        if time.monotonic() > until:
+            return herd.ended()
+        time.sleep(_POLL)
+
+
+async def end_leftovers(mark: Mark, grace: float, *, hurry: Callable[[], bool] = _never) -> list[Ended]:
     """End what a run that is over has left behind."""
     herd = Herd(lambda: marked(str(mark)))
     found = herd.gather()
     if not found:
         return []
     herd.signal(found, "TERM")
-    await _until_gone(herd, None, time.monotonic() + grace, lambda: False)
+    await _until_gone(herd, None, time.monotonic() + grace, hurry)
     await _kill_rest(herd, None)
     return herd.ended()
 

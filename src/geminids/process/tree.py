@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
+import time
 from collections.abc import Callable, Iterator
 
 import msgspec
@@ -11,7 +13,12 @@ import psutil
 
 from geminids.process.marker import MARKER
 
-__all__ = ["Ended", "Herd", "all_marked", "marked"]
+__all__ = ["Ended", "Herd", "all_marked", "command_of", "marked", "marker_of"]
+
+# For a moment within exec a process has neither words nor an environment: measured, one look in eleven at a
+# program that does nothing but exec finds it so. Such a look is repeated.
+_LOOKS = 12
+_PAUSE = 0.0005
 
 
 class Ended(msgspec.Struct, frozen=True):
@@ -30,11 +37,23 @@ def all_marked() -> Iterator[tuple[psutil.Process, str]]:
             continue
         try:
             process = psutil.Process(pid)
-            value = process.environ().get(MARKER)
+            value = marker_of(process)
         except (psutil.Error, OSError):
             continue  # gone, a zombie, or another user's
         if value:
             yield process, value
+
+
+def marker_of(process: psutil.Process) -> str | None:
+    """The value of a process's marker variable; raises what psutil raises."""
+    for _ in range(_LOOKS):
+        environ = process.environ()
+        if environ or process.cmdline():
+            return (environ or process.environ()).get(MARKER)
+        if _in_kernel(process):
+            break
+        time.sleep(_PAUSE)
+    return None
 
 
 def marked(mark: str) -> list[psutil.Process]:
@@ -97,6 +116,11 @@ class Herd:
         ]
 
 
+def _in_kernel(process: psutil.Process) -> bool:
+    # Linux has hundreds of these, all without an environment: children of kthreadd, which is always 2.
+    return sys.platform == "linux" and process.ppid() in (0, 2)
+
+
 def _descendants(process: psutil.Process) -> list[psutil.Process]:
     try:
         return process.children(recursive=True)
@@ -111,10 +135,17 @@ def _alive(process: psutil.Process) -> bool:
         return False
 
 
+def command_of(pid: int) -> str:
+    """The words of a process; `?` where it has none any more."""
+    try:
+        return _command(psutil.Process(pid))
+    except psutil.Error:
+        return "?"
+
+
 def _command(process: psutil.Process) -> str:
     try:
         words = process.cmdline() or [process.name()]
     except (psutil.Error, OSError):
         return "?"
-    text = " ".join(words)
-    return text if len(text) <= 200 else text[:197] + "..."
+    return " ".join(words)

@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Outbox"]
 
-_LIMIT = 1024 * 1024
+_MEGABYTE = 1024 * 1024
+_LIMIT = _MEGABYTE
+# A child that is being ended must not wait for its reader; one that never stops writing must not take it all.
+_LIMIT_AT_THE_END = 32 * _MEGABYTE
 
 
 class Outbox:
@@ -25,38 +28,39 @@ class Outbox:
     def __init__(self) -> None:
         self._batches: deque[tuple[Sequence[Event], int]] = deque()
         self._size = 0
-        self._limited = True
+        self._limit = _LIMIT
         self._closed = False
         self._changed: anyio.Event | None = None
         self._taken: anyio.Event | None = None
 
     @property
     def full(self) -> bool:
-        return self._limited and self._size > _LIMIT
+        return self._size > self._limit
 
     def put(self, batch: Sequence[Event], size: int = 0) -> None:
         """Put a batch in; `size` is how many bytes of output it stands for."""
         if batch:
             self._batches.append((batch, size))
             self._size += size
-            _wake(self._changed)
+            self._wake_consumers()
 
     def close(self) -> None:
         """No more batches will come."""
         self._closed = True
-        _wake(self._changed)
+        self._wake_consumers()
 
     def lift(self) -> None:
-        """The child is gone: what its pipes still hold is bounded, so take it all."""
-        self._limited = False
-        _wake(self._taken)
+        """The child has ended or is being ended: what it still says is to be heard now."""
+        self._limit = _LIMIT_AT_THE_END
+        self._wake_lane()
 
     async def room(self) -> None:
-        """Wait until the consumer has caught up."""
+        """Wait until the consumer has caught up. The readers of both pipes may wait at once."""
         import anyio
 
         while self.full:
-            self._taken = anyio.Event()
+            if self._taken is None:
+                self._taken = anyio.Event()
             await self._taken.wait()
 
     async def take(self) -> Sequence[Event] | None:
@@ -66,15 +70,21 @@ class Outbox:
         while not self._batches:
             if self._closed:
                 return None
-            self._changed = anyio.Event()
+            if self._changed is None:
+                self._changed = anyio.Event()
             await self._changed.wait()
         batch, size = self._batches.popleft()
         self._size -= size
         if not self.full:
-            _wake(self._taken)
+            self._wake_lane()
         return batch
 
+    def _wake_consumers(self) -> None:
+        waiting, self._changed = self._changed, None
+        if waiting is not None:
+            waiting.set()
 
-def _wake(event: anyio.Event | None) -> None:
-    if event is not None:
-        event.set()
+    def _wake_lane(self) -> None:
+        waiting, self._taken = self._taken, None
+        if waiting is not None:
+            waiting.set()

@@ -10,6 +10,8 @@ from geminids.outcome import Failure, Outcome
 
 __all__ = ["Result"]
 
+_SHOWN = 200
+
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
     """How a run ended. `ask` never raises for that; `raise_for_failure` does, where you want it."""
@@ -33,6 +35,12 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     def of(cls, finished: Finished) -> Result:
         return cls(**{name: getattr(finished, name) for name in cls.__struct_fields__})
 
+    def __repr__(self) -> str:
+        # Texts are cut: when asyncio.run is over it formats what its task returned (signal.getsignal makes an
+        # enum of the handler, and of that failure a message that is thrown away), all megabytes of it.
+        shown = (f"{name}={_short(getattr(self, name))}" for name in self.__struct_fields__)
+        return f"Result({', '.join(shown)})"
+
     @property
     def ok(self) -> bool:
         return self.outcome == "success"
@@ -44,3 +52,9 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
         what = f"{self.outcome} ({self.failure.kind})" if self.failure else self.outcome
         hint = self.failure.hint if self.failure else None
         raise RunFailed(f"{what}: {self.reason or 'no reason known'}", result=self, hint=hint)
+
+
+def _short(value: object) -> str:
+    if isinstance(value, str) and len(value) > _SHOWN:
+        return f"{value[:_SHOWN]!r}... ({len(value)} characters)"
+    return repr(value)

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Run", "open_run"]
 
+_BY_CALLER = "interrupted by the caller"
+
 
 def open_run(prompt: str, options: Options | None = None, /, **fields: Any) -> Run:
     """A run of the agent, ended with all its processes when the block is left.
@@ -97,7 +99,7 @@ class Run:
     def stop(self) -> None:
         """Ask the run to end; asked again, it is ended at once. The events say when it has."""
         if self._lane is not None:
-            self._lane.stop("interrupted by the caller")
+            self._lane.stop(_BY_CALLER)
 
     async def __aenter__(self) -> Run:
         import anyio
@@ -120,12 +122,22 @@ class Run:
 
         if self._tasks is None:
             return
-        assert self._done is not None
-        self.stop()
-        with anyio.CancelScope(shield=True):
-            await self._done.wait()
+        assert self._done is not None and self._lane is not None
+        self._lane.leave(_BY_CALLER)
+        again: BaseException | None = None
+        while not self._done.is_set():
+            try:
+                with anyio.CancelScope(shield=True):
+                    await self._done.wait()
+            except anyio.get_cancelled_exc_class() as cancelled:
+                # asyncio's own `task.cancel()` knows no shield. A caller in such a hurry waits no grace, but
+                # is not let go before all is ended either.
+                again = cancelled
+                self.stop()
         # The block's own error is not handed to the task group, which would wrap it.
         await self._tasks.__aexit__(None, None, None)
+        if again is not None:
+            raise again
 
     def __aiter__(self) -> AsyncIterator[Event]:
         return self._events()
@@ -149,9 +161,24 @@ class Run:
                 await self._lane.drive()
                 ending = self._lane.ending()
             except Exception as error:
-                ending = _our_fault(error)
+                ending = self._our_fault(error)
+            except BaseException:
+                # An event loop that is taken down: all was killed at once, and the run still says how it ended.
+                self._finish(self._lane.ending())
+                self._done.set()
+                raise
             self._finish(ending)
         self._done.set()
+
+    def _our_fault(self, error: Exception) -> Ending:
+        """A mistake of ours must not cost the caller the ending."""
+        while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+            error = error.exceptions[0]
+        message = f"geminids itself failed: {type(error).__name__}: {error}"
+        if self._lane is not None:
+            message = self._lane.redacted(message)
+        failure = Failure(kind="protocol", message=message, retryable=False, hint=hint_for("protocol"))
+        return Ending("failed", message, failure)
 
     def _start_gateway(self) -> dict[str, str] | None:
         if not self.options.offline:
@@ -196,11 +223,4 @@ def _spawn_failed(error: OSError) -> Ending:
     kind = "cli_missing" if isinstance(error, (FileNotFoundError, PermissionError)) else "crashed"
     message = f"the CLI could not be started: {error.strerror or error}"
     failure = Failure(kind=kind, message=message, retryable=kind == "crashed", hint=hint_for(kind))  # type: ignore[arg-type]
-    return Ending("failed", message, failure)
-
-
-def _our_fault(error: Exception) -> Ending:
-    """A mistake of ours must not cost the caller the ending."""
-    message = f"geminids itself failed: {type(error).__name__}: {error}"
-    failure = Failure(kind="protocol", message=message, retryable=False, hint=hint_for("protocol"))
     return Ending("failed", message, failure)

@@ -75,6 +75,10 @@ class StderrReader:
             remarks.append(remark)
         return remarks
 
+    def dropped(self, size: int) -> Remark:
+        """A line that was too long to be read at all."""
+        return Remark("warning", "line_too_long", f"a line of {size:,} bytes on stderr was dropped")
+
     def finish(self) -> list[Remark]:
         """A last remark where lines were only kept, not told."""
         if not self._untold:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import msgspec
@@ -21,6 +22,7 @@ __all__ = [
     "decode_line",
     "error_of",
     "stats_of",
+    "text_of",
 ]
 
 _BOM = b"\xef\xbb\xbf"
@@ -93,7 +95,21 @@ class Odd(msgspec.Struct, frozen=True):
 WireLine = Init | Message | ToolUse | ToolResult | ErrorLine | ResultLine
 
 _decoder: msgspec.json.Decoder[WireLine] = msgspec.json.Decoder(WireLine)
-_KNOWN = {"init", "message", "tool_use", "tool_result", "error", "result"}
+_UNREADABLE = (msgspec.MsgspecError, UnicodeError, RecursionError)
+# strict=False: a raw control character in a string is no reason to lose the rest of it.
+_reader = json.JSONDecoder(strict=False)
+_BEGINNING = '{"type":'
+_MOST_TRIES = 20
+_HALF = re.compile("[\ud800-\udfff]")
+# Each type, with the fields that a message of it is nothing without.
+_NEEDED = {
+    "init": ("type",),
+    "message": ("type", "role", "content"),
+    "tool_use": ("type", "tool_name", "tool_id", "parameters"),
+    "tool_result": ("type", "tool_id", "status", "output", "error"),
+    "error": ("type", "severity", "message"),
+    "result": ("type", "status", "error", "stats"),
+}
 
 
 class ModelStats(msgspec.Struct, frozen=True):
@@ -112,16 +128,16 @@ class Stats(msgspec.Struct, frozen=True):
     input_tokens: int | None = None
     output_tokens: int | None = None
     cached: int | None = None
-    duration_ms: float | None = None
+    duration_ms: int | None = None
     tool_calls: int | None = None
     models: dict[str, ModelStats] = {}
 
 
 def decode_block(block: bytes) -> list[WireLine | Odd]:
-    """A block of whole lines, in order; a block without oddities is decoded at once."""
+    """A block of whole lines, in order; a block without oddities is decoded at once. Nothing raises."""
     try:
         return _decoder.decode_lines(block)  # type: ignore[return-value]
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except _UNREADABLE:
         found: list[WireLine | Odd] = []
         for line in block.split(b"\n"):
             if line.strip():
@@ -133,14 +149,13 @@ def decode_line(line: bytes) -> list[WireLine | Odd]:
     """One line: mostly one message; two where two objects share a line."""
     try:
         return [_decoder.decode(line)]
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except _UNREADABLE:
         pass
     line = line.removeprefix(_BOM).strip()
     if not line:
         return []
     try:
-        text = line.decode()
-        return _decode_odd(text)
+        return _decode_odd(line.decode())
     except UnicodeDecodeError:
         # Bad bytes cost the characters that they are in, not the event.
         text = line.decode("utf-8", "replace")
@@ -155,72 +170,108 @@ def _decode_odd(text: str) -> list[WireLine | Odd]:
     """A line that is not just one message: several objects, text around one, an unknown type, or noise."""
     found: list[WireLine | Odd] = []
     at = 0
-    reader = json.JSONDecoder()
+    tries = _MOST_TRIES
     while at < len(text):
         start = text.find("{", at)
-        value, end = _object_at(reader, text, start)
-        if end is None:
-            noise = text[at:].strip()
-            at = len(text)
-        else:
-            noise = text[at:start].strip()
-            at = end
+        value, end = _object_at(text, start)
+        if end is None and start >= 0 and tries and not text.startswith(_BEGINNING, start):
+            # That brace was noise. But a message that is cut off is never searched for others: what stands in
+            # it is what it quotes. The tries are bounded, since each may read to the end of the line.
+            tries -= 1
+            start = text.find(_BEGINNING, start)
+            value, end = _object_at(text, start)
+        noise = (text[at:] if end is None else text[at:start]).strip()
         if noise:
             found.append(Odd("noise", noise))
-        if end is not None:
-            found.append(_typed(text[start:end], value))
+        if end is None:
+            break
+        found += _typed(text[start:end], value)
+        at = end
     return found
 
 
-def _object_at(reader: json.JSONDecoder, text: str, start: int) -> tuple[Any, int | None]:
+def _object_at(text: str, start: int) -> tuple[Any, int | None]:
     if start < 0:
         return None, None
     try:
-        return reader.raw_decode(text, start)
+        return _reader.raw_decode(text, start)
     except (ValueError, RecursionError):
         return None, None
 
 
-def _typed(text: str, value: Any) -> WireLine | Odd:
+def _typed(text: str, value: Any) -> list[WireLine | Odd]:
+    """An object by itself: as it is, or without what cannot be read of it."""
     kind = value.get("type")
     if not isinstance(kind, str):
-        return Odd("noise", text)
-    if kind not in _KNOWN:
-        return Odd("unknown_event", text)
+        return [Odd("noise", text)]
+    if kind not in _NEEDED:
+        return [Odd("unknown_event", text)]
     try:
-        return _decoder.decode(text)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
-        return Odd("protocol", text)
+        return [_decoder.decode(text)]
+    except _UNREADABLE:
+        pass
+    # A half of a surrogate pair (the CLI cuts tool output at any UTF-16 unit, and JSON.stringify escapes what
+    # is left) or a raw control character costs that character; an optional field of a new type, that field.
+    for why, kept in (("encoding", value), ("protocol", {name: value.get(name) for name in _NEEDED[kind]})):
+        try:
+            return [Odd(why, text), msgspec.convert(_whole(kept), WireLine)]
+        except _UNREADABLE:
+            pass
+    return [Odd("protocol", text)]
+
+
+def _whole(value: Any) -> Any:
+    """A JSON value whose texts can be written: halves of surrogate pairs become U+FFFD."""
+    if isinstance(value, str):
+        return value if value.isascii() else _HALF.sub("\ufffd", value)
+    if isinstance(value, dict):
+        return {_whole(key): _whole(inner) for key, inner in value.items()}
+    return [_whole(inner) for inner in value] if isinstance(value, list) else value
 
 
 def stats_of(raw: Any) -> Stats | None:
     """The `stats` of a result, as far as they can be read."""
     if not isinstance(raw, dict) or not raw:
         return None
-    readable = {name: value for name, value in raw.items() if name in Stats.__struct_fields__}
-    models = readable.pop("models", None)
-    kept: dict[str, Any] = {name: value for name, value in readable.items() if _is_count(value)}
-    if isinstance(models, dict):
-        kept["models"] = {
-            name: {key: count for key, count in counts.items() if _is_count(count)}
-            for name, counts in models.items()
-            if isinstance(counts, dict)
-        }
-    return msgspec.convert(kept, Stats, strict=False)
+    models = raw.get("models")
+    if not isinstance(models, dict):
+        models = {}
+    return Stats(
+        **_counts(raw, Stats),
+        models={
+            name: ModelStats(**_counts(of, ModelStats)) for name, of in models.items() if isinstance(of, dict)
+        },
+    )
+
+
+def _counts(raw: dict[str, Any], kind: type[msgspec.Struct]) -> dict[str, Any]:
+    return {
+        name: int(value) for name, value in raw.items() if name in kind.__struct_fields__ and _is_count(value)
+    }
 
 
 def _is_count(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    return 0 <= value < 2**63 and value % 1 == 0
 
 
 def error_of(raw: Any) -> tuple[str | None, str] | None:
     """The type and message of an `error`: an object in every release, a string in one seed document."""
     if raw is None:
         return None
-    if isinstance(raw, str):
-        return None, raw
     if isinstance(raw, dict):
         kind = raw.get("type")
         message = raw.get("message")
-        return kind if isinstance(kind, str) else None, message if isinstance(message, str) else json.dumps(raw)
-    return None, json.dumps(raw)
+        return kind if isinstance(kind, str) else None, message if isinstance(message, str) else text_of(raw)
+    return None, text_of(raw)
+
+
+def text_of(value: Any) -> str:
+    """A JSON value as text: itself where it is text, its JSON else."""
+    if isinstance(value, str):
+        return value
+    try:
+        return msgspec.json.encode(value).decode()
+    except RecursionError:
+        return "(a value too deep to be shown)"

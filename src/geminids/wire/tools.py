@@ -68,7 +68,10 @@ _VERBS = {
 }
 # Errors that say "not allowed" rather than "went wrong" (core/src/tools/tool-error.ts).
 _DENIED_TYPES = {"policy_violation"}
-_DENIED_TEXTS = ("requires user confirmation, which is not supported in non-interactive mode", "denied by policy")
+_DENIED_TEXTS = (
+    "requires user confirmation, which is not supported in non-interactive mode",
+    "denied by policy",
+)
 
 
 def kind_of(name: str) -> Kind:
@@ -81,7 +84,9 @@ def kind_of(name: str) -> Kind:
 def paths_of(parameters: Mapping[str, Any]) -> tuple[str, ...]:
     """The paths that a call names, whatever the release calls them."""
     return tuple(
-        value for key in _PATH_KEYS if isinstance(value := parameters.get(key), str) and value not in ("", ".")
+        value
+        for key in _PATH_KEYS
+        if isinstance(value := parameters.get(key), str) and value not in ("", ".")
     )
 
 
