@@ -114,23 +114,26 @@ def _follow(agent: Run, output: str, sink: IO[bytes] | None) -> Result:
 
     view = _terminal_view(agent) if output == "pretty" else None
     show, close = (view.show, view.close) if view else _plain(output)
-    gone: BrokenPipeError | None = None
+    gone = False
+
+    def put(write: Callable[..., None], *events: Event) -> None:
+        """Where nobody reads, the run is ended in order, and its last events are still saved."""
+        nonlocal gone
+        try:
+            if not gone:
+                write(*events)
+        except BrokenPipeError:
+            gone = True
+            agent.stop()
 
     async def follow() -> None:
-        nonlocal gone
         async with anyio.create_task_group() as tasks, agent:
             # Of a run, signals only want `stop`.
             tasks.start_soon(stop_on_signals, _Stopping(agent, view) if view else agent)  # type: ignore[arg-type]
             if view and view.live:
                 tasks.start_soon(_tick, view)
             while (batch := await agent.next_batch()) is not None:
-                try:
-                    if gone is None:
-                        show(*batch)
-                except BrokenPipeError as error:
-                    # Nobody reads: the run is ended in order, and its last events are still saved.
-                    gone = error
-                    agent.stop()
+                put(show, *batch)
                 if sink is not None:
                     _save(sink, batch)
             tasks.cancel_scope.cancel()
@@ -138,9 +141,10 @@ def _follow(agent: Run, output: str, sink: IO[bytes] | None) -> Result:
     try:
         anyio.run(follow)
     finally:
-        close()
-    if gone is not None:
-        raise gone
+        put(close)
+    if gone:
+        # Not BrokenPipeError: click makes exit code 1 of that one.
+        raise click.exceptions.Exit(141)
     return agent.result
 
 

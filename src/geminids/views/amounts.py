@@ -1,0 +1,51 @@
+"""Amounts as people read them: times and tokens."""
+
+from __future__ import annotations
+
+from geminids.events.model import Usage
+
+__all__ = ["count", "duration", "tokens"]
+
+
+def duration(ms: float) -> str:
+    """A time with two or three digits that matter.
+
+    >>> duration(75), duration(3240), duration(12_900), duration(125_000), duration(3_720_000)
+    ('75 ms', '3.2 s', '12 s', '2 min 05 s', '1 h 02 min')
+    """
+    # Cut, not rounded: a clock that shows 10 s has seen ten seconds.
+    if ms < 100:
+        return f"{max(0, int(ms))} ms"
+    if ms < 10_000:
+        return f"{int(ms / 100) / 10} s"
+    seconds = int(ms / 1000)
+    if seconds < 60:
+        return f"{seconds} s"
+    minutes, seconds = divmod(seconds, 60)
+    if minutes < 60:
+        return f"{minutes} min {seconds:02} s"
+    return f"{minutes // 60} h {minutes % 60:02} min"
+
+
+def tokens(usage: Usage) -> str:
+    """The tokens of a run; what is not known, or none, is not told.
+
+    >>> tokens(Usage(input=31204, cached=23000, output=120, thinking=35))
+    '31,204 tokens in (23,000 cached) · 120 out · 35 thinking'
+    """
+    if not usage.input and not usage.output:
+        return ""
+    told = []
+    if usage.input is not None:
+        cached = f" ({usage.cached:,} cached)" if usage.cached else ""
+        told.append(f"{usage.input:,} tokens in{cached}")
+    if usage.output is not None:
+        told.append(f"{usage.output:,} out")
+    if usage.thinking:
+        told.append(f"{usage.thinking:,} thinking")
+    return " · ".join(told)
+
+
+def count(number: int, what: str, many: str | None = None) -> str:
+    """`1 process`, `2 processes`."""
+    return f"{number} {what}" if number == 1 else f"{number} {many or what + 's'}"

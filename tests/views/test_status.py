@@ -1,0 +1,83 @@
+"""What is going on now."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from geminids.events.model import Event, Retry
+from geminids.views.status import Doing, Status
+
+
+def _at(now: float, *seen: tuple[float, Event]) -> Doing | None:
+    status = Status(0.0)
+    for when, event in seen:
+        status.see(event, when)
+    return status.doing(now)
+
+
+def test_a_run_is_starting_until_the_cli_speaks(events: Any) -> None:
+    """The spawn alone is no sign of life, and our own notices before it are none either."""
+    before = events.notice("info", "workspace")
+    assert _at(1.0, (0.5, before)) == Doing("starting", 1.0)
+    assert _at(3.0, (0.5, before), (1.0, events.started())) == Doing("starting", 2.0)
+    seen = [(1.0, events.started()), (2.0, events.notice("debug", "ripgrep"))]
+    assert _at(3.5, *seen) == Doing("thinking", 1.5)
+
+
+def test_text_that_flows_speaks_for_itself(events: Any) -> None:
+    """While text comes there is nothing to say; after a second of silence there is."""
+    assert _at(5.5, (5.0, events.text("a"))) is None
+    assert _at(7.0, (5.0, events.text("a"))) == Doing("thinking", 2.0)
+
+
+def test_a_thought_names_what_the_model_thinks_of(events: Any) -> None:
+    """The subject is shown; the time is that since the model's last word."""
+    seen = [(1.0, events.started()), (2.0, events.done()), (4.0, events.thought("Looking\x1b around"))]
+    assert _at(5.0, *seen) == Doing("thinking: Looking␛ around", 3.0)
+
+
+def test_a_running_tool_is_named(events: Any) -> None:
+    """The first that was called is the one that is waited for; the others are counted."""
+    seen = [(1.0, events.tool("npm test", "a")), (2.0, events.tool("Read a.py", "b"))]
+    assert _at(13.0, *seen) == Doing("running npm test (and 1 more)", 12.0)
+    assert _at(13.0, *seen, (3.0, events.done(id="a"))) == Doing("running Read a.py", 11.0)
+    assert _at(13.0, *seen, (3.0, events.done(id="a")), (4.0, events.done(id="b"))) == Doing("thinking", 9.0)
+
+
+def test_a_subagent_is_shown_by_what_it_does(events: Any) -> None:
+    """Of a call and the calls within it, the inner one is what goes on; a ring of them is no trap."""
+    seen = [(1.0, events.tool("Agent", "a")), (2.0, events.tool("Read b.py", "b", parent="a"))]
+    assert _at(3.0, *seen) == Doing("running Read b.py", 1.0)
+    ring = [(1.0, events.tool("x", "x", parent="y")), (2.0, events.tool("y", "y", parent="x"))]
+    assert _at(3.0, *ring) == Doing("running x", 2.0)
+
+
+@pytest.mark.parametrize(
+    ("retry", "words"),
+    [
+        (Retry(3, 429), "retry 3 after HTTP 429"),
+        (Retry(1, None), "retry 1 after no answer"),
+        (Retry(None, 503), "retry after HTTP 503"),
+    ],
+)
+def test_a_retry_is_told_until_something_comes(events: Any, retry: Retry, words: str) -> None:
+    """It stands above all else that goes on, and ends with the first event that is no notice, or with giving up."""
+    seen = [(1.0, events.started()), (2.0, events.notice("warning", "retry", retry=retry))]
+    assert _at(4.0, *seen) == Doing(words, 2.0)
+    assert _at(4.0, *seen, (3.0, events.notice("debug", "stderr"))) == Doing(words, 2.0)
+    assert _at(4.0, *seen, (3.0, events.done())) == Doing("thinking", 1.0)
+    assert _at(4.0, *seen, (3.0, events.notice("error", "gave_up"))) == Doing("thinking", 2.0)
+
+
+def test_stopping_outlasts_everything_but_the_end(events: Any) -> None:
+    """Once it was asked to end, a run is stopping since then, whatever still comes; a finished one does nothing."""
+    status = Status(0.0)
+    status.see(events.tool("npm test"), 1.0)
+    status.stop(2.0)
+    status.stop(3.0)
+    status.see(events.text("still talking"), 3.5)
+    assert status.doing(4.0) == Doing("stopping", 2.0)
+    status.see(events.finished(), 5.0)
+    assert status.doing(6.0) is None
