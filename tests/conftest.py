@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import psutil
 import pytest
 
@@ -17,6 +18,10 @@ from geminids.config.places import Places
 from geminids.gateway import Gateway
 from geminids.process.marker import MARKER, new_mark
 from geminids.process.tree import marked
+
+# A busy machine is no finding.
+hypothesis.settings.register_profile("geminids", deadline=None, database=None)
+hypothesis.settings.load_profile("geminids")
 
 NEWEST = "0.61.0"
 OLDER = "0.41.2"

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from typing import Any, Literal, get_args
 
 import msgspec
 
 from geminids.errors import OptionsError
 from geminids.ids import is_session_id
+from geminids.redact import Redactor, secrets_of
 
 __all__ = ["Approval", "Leftovers", "Options", "make_options"]
 
@@ -45,7 +47,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     timeout: float | None = None
     """Ends the run after this many seconds, whatever it does."""
     idle_timeout: float | None = 600.0
-    """Ends the run after this many seconds of silence in which no tool runs."""
+    """Ends the run after this many seconds of silence in which no tool runs, once it has begun to speak."""
     start_timeout: float | None = 120.0
     """Ends the run where the CLI has said nothing for this many seconds after its start."""
     grace: float = 5.0
@@ -79,7 +81,7 @@ def make_options(options: Options | None = None, /, **fields: Any) -> Options:
     """
     problems: list[tuple[str, str]] = []
     if options is not None and not isinstance(options, Options):
-        raise OptionsError([("options", f"is {_shown(options)}, not an Options")])
+        raise OptionsError([("options", f"is {_kind(options)}, not an Options")])
     merged = options or Options()
     known: dict[str, Any] = {}
     for name, value in fields.items():
@@ -89,9 +91,13 @@ def make_options(options: Options | None = None, /, **fields: Any) -> Options:
             problems.append((name, _no_such_option(name)))
     if known:
         merged = msgspec.structs.replace(merged, **known)
-    problems += _problems(merged)
-    if problems:
-        raise OptionsError(problems)
+    token = _CHECKED.set(merged)
+    try:
+        problems += _problems(merged)
+        if problems:
+            raise OptionsError([(name, _without_secrets(what)) for name, what in problems])
+    finally:
+        _CHECKED.reset(token)
     return merged
 
 
@@ -125,8 +131,25 @@ def _no_such_option(name: str) -> str:
     return f"there is no such option; did you mean {near[0]}?" if near else "there is no such option"
 
 
+# The options that are being checked: what is said about them must not show the secrets that they carry.
+_CHECKED: ContextVar[Options | None] = ContextVar("_CHECKED", default=None)
+
+
+def _without_secrets(text: str) -> str:
+    options = _CHECKED.get()
+    env = options.env if options is not None and isinstance(options.env, Mapping) else {}
+    own = {str(name): value for name, value in env.items() if isinstance(value, str)}
+    return Redactor(secrets_of({**os.environ, **own})).text(text)
+
+
+def _kind(value: object) -> str:
+    """What a value is, where the value itself may be a secret."""
+    return f"of type {type(value).__name__}"
+
+
 def _shown(value: object) -> str:
-    text = repr(value)
+    # Before it is cut: half a secret would no longer be known for one.
+    text = _without_secrets(repr(value))
     return text if len(text) <= 60 else text[:57] + "..."
 
 
@@ -190,10 +213,12 @@ def _session(value: Any) -> str | None:
 
 def _variables(value: Any) -> str | None:
     if not isinstance(value, Mapping):
-        return f"is {_shown(value)}, not a mapping of names to values"
+        return f"is {_kind(value)}, not a mapping of names to values"
     for name, text in value.items():
-        if not isinstance(name, str) or not name or "=" in name or "\0" in name:
+        if not isinstance(name, str) or not name or "\0" in name:
             return f"has {_shown(name)}, which cannot be a variable's name"
+        if "=" in name:
+            return f"has a name with = in it, which begins with {_shown(name.partition('=')[0])}"
         if not isinstance(text, str) or "\0" in text:
             # The value itself is not shown: it may be a secret.
             return (

@@ -118,10 +118,18 @@ class TextRedactor:
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
         self._held = ""
+        # All beginnings of secrets by their last character: most texts end in none of them.
+        self._begun: dict[str, list[str]] = {}
+        for form in redactor.forms:
+            for size in range(1, len(form)):
+                self._begun.setdefault(form[size - 1], []).append(form[:size])
+        for beginnings in self._begun.values():
+            beginnings.sort(key=len, reverse=True)
 
     def is_clear(self, text: str) -> bool:
-        """Whether `text` can pass as it is, in whatever pieces: nothing in it, nothing begun."""
-        return not self._held and not self._redactor.found_in(text) and self._unsure(text, 0) == len(text)
+        """Whether what is held and `text` can pass as they are, in whatever pieces: nothing in them or begun."""
+        text = self._held + text
+        return not self._redactor.found_in(text) and self._unsure(text, 0) == len(text)
 
     def feed(self, piece: str) -> str:
         text = self._held + piece
@@ -144,10 +152,7 @@ class TextRedactor:
     def _unsure(self, text: str, start: int) -> int:
         """Where, from `start` on, what could be the beginning of a secret begins; the end where nothing does."""
         size = len(text)
-        longest = 0
-        for form in self._redactor.forms:
-            for length in range(min(len(form) - 1, size - start), longest, -1):
-                if text.startswith(form[:length], size - length):
-                    longest = length
-                    break
-        return size - longest
+        for beginning in self._begun.get(text[-1:], ()):
+            if text.endswith(beginning, start):
+                return size - len(beginning)
+        return size

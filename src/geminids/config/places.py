@@ -55,6 +55,8 @@ class Places(msgspec.Struct, frozen=True):
 
 
 def private_dir(path: Path) -> Path:
-    """Make a folder that only its owner can enter, and return it."""
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    """Make a folder that only its owner can enter, and return it; so are those above it that were not there."""
+    if not path.is_dir():
+        private_dir(path.parent)
+        path.mkdir(mode=0o700, exist_ok=True)
     return path

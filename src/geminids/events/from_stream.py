@@ -29,6 +29,7 @@ from geminids.wire.stream_json import (
 __all__ = ["StreamTranslator"]
 
 _SHOWN = 2000
+_MOST_ERRORS = 200
 _LOOP = "Loop detected"
 _MS = {f"{ms:03}Z": ms for ms in range(1000)}
 # Noise between two pieces of text does not end a secret that the first of them has begun.
@@ -65,7 +66,9 @@ class StreamTranslator:
         if redactor is not None:
             pieces = [line.content for line in lines if type(line) is Message]
             if redactor.is_clear("".join(pieces)):
-                redactor = None  # most blocks: one search in all of their text, none in its pieces
+                # Most blocks: one search in all of their text, none in its pieces.
+                self._flush(out)
+                redactor = None
         coming = iter(lines)
         while (line := self._translate_text(coming, out, redactor)) is not None:
             if redactor is not None and type(line) in _ENDS_TEXT:
@@ -195,6 +198,8 @@ class StreamTranslator:
 
     def _on_error(self, line: ErrorLine, out: list[Event]) -> None:
         self.errors.append(line)
+        if len(self.errors) > _MOST_ERRORS:
+            del self.errors[_MOST_ERRORS // 2]  # the first and the last of them say what went wrong
         level = "error" if line.severity == "error" else "warning"
         code = "loop" if _LOOP in line.message else "cli"
         out.append(self._ledger.notice(level, code, _short(line.message)))  # type: ignore[arg-type]

@@ -12,9 +12,11 @@ from typing import Any
 import msgspec
 
 from geminids.config.places import Places, private_dir
+from geminids.launch.environment import EnvFileProblem, read_env_file
 from geminids.launch.settings import Settings, SettingsProblem, read_settings
+from geminids.redact import secrets_of
 
-__all__ = ["SourceHome", "source_home", "system_settings_file", "write_home"]
+__all__ = ["SourceHome", "secrets_in_files", "source_home", "system_settings_file", "write_home"]
 
 # Of the user's folder, what a run shall see: texts, skills, agents, extensions, policies and logins. Links, so
 # that a login which the CLI refreshes stays refreshed. Never settings.json, trustedFolders.json, projects.json.
@@ -86,10 +88,45 @@ def write_home(source: SourceHome, settings: Settings, places: Places) -> Path:
     for name in (*_LINKED, *_texts(source.gemini)):
         if (source.gemini / name).exists():
             _link(gemini / name, source.gemini / name)
-    if (source.path / ".agents").is_dir():
-        _link(home / ".agents", source.path / ".agents")
+    for name in (".agents", ".env"):
+        if (source.path / name).exists():
+            _link(home / name, source.path / name)
     _write_private(gemini / "settings.json", text)
     return home
+
+
+def secrets_in_files(source: SourceHome, cwd: str) -> frozenset[str]:
+    """The secrets in files that the CLI reads by itself and hands to its tools and MCP servers.
+
+    It takes the first `.env` that it finds, from the folder upwards and then in the home (settings.ts,
+    findEnvFile); here all of them count, since a tool can read them all.
+    """
+    folders = (Path(cwd), *Path(cwd).parents, source.path)
+    found = secrets_of(_mcp_variables(source.settings))
+    for file in (folder / name for folder in folders for name in (".gemini/.env", ".env")):
+        try:
+            text = file.read_text("utf-8", "replace")
+        except OSError:
+            continue
+        for line in text.splitlines():
+            try:
+                found |= secrets_of(read_env_file(line, ""))
+            except EnvFileProblem:
+                continue  # the CLI passes over it too
+    return found
+
+
+def _mcp_variables(settings: Settings) -> dict[str, str]:
+    servers = settings.get("mcpServers")
+    found: dict[str, str] = {}
+    for server in servers.values() if isinstance(servers, dict) else ():
+        env = server.get("env") if isinstance(server, dict) else None
+        found |= (
+            {f"{len(found)}_{k}": v for k, v in env.items() if isinstance(v, str)}
+            if isinstance(env, dict)
+            else {}
+        )
+    return found
 
 
 def system_settings_file(settings: Mapping[str, Any], places: Places) -> Path:

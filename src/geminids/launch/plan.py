@@ -72,7 +72,7 @@ def make_plan(
     session_id = options.session_id
     if session_id is None and options.resume is None and gemini.release.session_id_flag:
         session_id = new_session_id()
-    auth, env = _with_home(options, gemini.release, env, places)
+    auth, env, in_files = _with_home(options, gemini.release, env, places)
     env = environment.headless_environment(env)
     return Plan(
         argv=(*gemini.command(places), *_flags(options, session_id)),
@@ -82,7 +82,7 @@ def make_plan(
         session_id=session_id,
         gemini=gemini,
         auth=auth,
-        secrets=secrets_of(env),
+        secrets=secrets_of(env) | in_files,
     )
 
 
@@ -100,7 +100,14 @@ def _find(options: Options, env: Mapping[str, str], places: Places) -> Gemini:
         return find(options.gemini, environ=env, places=places)
     except ToolchainError as error:
         kind: FailureKind = "cli_missing" if isinstance(error, CliMissing) else "cli_unsupported"
-        raise Refused(kind, error.message, error.hint or "Run `geminids install`.") from None
+        raise Refused(kind, _with_places(error), error.hint or "Run `geminids install`.") from None
+
+
+def _with_places(error: ToolchainError) -> str:
+    """Its message, and the first places that were looked at where it does not name them itself."""
+    looked = [place for place in error.looked if place not in error.message]
+    more = f"; and {len(looked) - 3} more places" if len(looked) > 3 else ""
+    return f"{error.message} (looked at {'; '.join(looked[:3])}{more})" if looked else error.message
 
 
 def _check_release(options: Options, release: Release) -> None:
@@ -134,20 +141,21 @@ def _working_folder(options: Options) -> str:
 
 def _with_home(
     options: Options, release: Release, env: dict[str, str], places: Places
-) -> tuple[Auth, dict[str, str]]:
-    """Choose the sign-in and write the settings where this release reads them."""
+) -> tuple[Auth, dict[str, str], frozenset[str]]:
+    """Choose the sign-in and write the settings where this release reads them; tell what secrets lie there."""
     try:
         source = home.source_home(options.home, env, places)
     except SettingsProblem as problem:
         raise Refused("config", str(problem), "Mend that file, or run with home='isolated'.") from None
     auth = choose_auth(env, source.settings)
     ours = our_settings(options, auth.selected_type)
+    secrets = home.secrets_in_files(source, os.path.abspath(options.cwd))
     try:
         if release.private_home:
             where = home.write_home(source, merge(source.settings, ours), places)
-            return auth, {**env, "GEMINI_CLI_HOME": str(where)}
+            return auth, {**env, "GEMINI_CLI_HOME": str(where)}, secrets
         file = home.system_settings_file(ours, places)
-        return auth, {**env, "GEMINI_CLI_SYSTEM_SETTINGS_PATH": str(file)}
+        return auth, {**env, "GEMINI_CLI_SYSTEM_SETTINGS_PATH": str(file)}, secrets
     except OSError as error:
         hint = f"Make {places.root} writable, or name another folder with GEMINIDS_HOME."
         raise Refused("config", f"the private home cannot be written: {error}", hint) from None

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["MAX_PROMPT_BYTES", "PromptProblem", "check_prompt", "literal_prompt"]
+__all__ = ["MAX_PROMPT_BYTES", "MAX_PROMPT_UNITS", "PromptProblem", "check_prompt", "literal_prompt"]
 
 # The CLI cuts stdin at 8 MB, with a warning on stderr alone (cli/src/utils/readStdin.ts).
 MAX_PROMPT_BYTES = 8 * 1024 * 1024
 
-_AT = re.compile(r"(?<!\\)@")
+# What the CLI takes for more than 1,048,576 tokens, at four UTF-16 units each and with its own context added, it
+# does not send: it says success, with no answer (core/client.ts, ContextWindowWillOverflow).
+MAX_PROMPT_UNITS = 4_000_000
+
+# What follows a lone @ is no path (atCommandProcessor.ts).
+_AT = re.compile(r"(?<!\\)@(?=\S)")
+_LONG = "Put long material into a file of the folder and name the file in the prompt."
 
 
 class PromptProblem(Exception):
@@ -38,7 +44,15 @@ def check_prompt(prompt: str, *, literal: bool = False) -> bytes:
     if len(data) > MAX_PROMPT_BYTES:
         raise PromptProblem(
             f"the prompt has {len(data):,} bytes; the CLI reads no more than {MAX_PROMPT_BYTES:,}",
-            "Put long material into a file of the folder and name the file in the prompt.",
+            _LONG,
+        )
+    if (
+        len(data) > MAX_PROMPT_UNITS
+        and (units := len(text.encode("utf-16-le", "replace")) // 2) > MAX_PROMPT_UNITS
+    ):
+        raise PromptProblem(
+            f"the prompt has {units:,} characters, and no more than {MAX_PROMPT_UNITS:,} fit into a model",
+            _LONG,
         )
     return data
 

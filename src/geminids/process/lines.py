@@ -17,7 +17,7 @@ class LineFramer:
     """
 
     def __init__(self, limit: int = 256 * 1024 * 1024) -> None:
-        self._limit = limit
+        self.limit = limit
         self._parts: list[bytes] = []
         self._size = 0
         self.dropped: list[int] = []
@@ -31,7 +31,7 @@ class LineFramer:
         whole = chunk if end == len(chunk) else chunk[:end]
         if self._size:
             whole = self._join(whole)
-        if len(whole) > self._limit:
+        if len(whole) > self.limit:
             whole = self._without_long(whole)
         if end < len(chunk):
             self._hold(chunk[end:])
@@ -40,14 +40,14 @@ class LineFramer:
     def rest(self) -> bytes:
         """What came after the last newline, at the end of the stream."""
         rest = b"".join(self._parts)
-        if self._size > self._limit:
+        if self._size > self.limit:
             self.dropped.append(self._size)
         self._parts, self._size = [], 0
         return rest
 
     def _hold(self, part: bytes) -> None:
         self._size += len(part)
-        if self._size > self._limit:
+        if self._size > self.limit:
             self._parts = []  # too long already: from here on only counted
         else:
             self._parts.append(part)
@@ -56,7 +56,7 @@ class LineFramer:
         """The held beginning and `head`, which ends with a newline."""
         first = head.index(b"\n")
         size = self._size + first
-        if size > self._limit:
+        if size > self.limit:
             self.dropped.append(size)
             whole = head[first + 1 :]
         else:
@@ -67,7 +67,7 @@ class LineFramer:
     def _without_long(self, whole: bytes) -> bytes:
         kept = []
         for line in whole.split(b"\n")[:-1]:
-            if len(line) > self._limit:
+            if len(line) > self.limit:
                 self.dropped.append(len(line))
             else:
                 kept.append(line + b"\n")

@@ -82,12 +82,11 @@ class Herd:
                 pass
         found += self._find_marked()
         new = []
-        for process in found:
-            for member in (process, *_descendants(process)):
-                if member not in self._members and _alive(member):
-                    self._members[member] = None
-                    self._commands[member.pid] = _command(member)
-                    new.append(member)
+        for member in (*found, *_descendants(found)):
+            if member not in self._members and _alive(member):
+                self._members[member] = None
+                self._commands[member.pid] = _command(member)
+                new.append(member)
         return new
 
     def alive(self) -> list[psutil.Process]:
@@ -121,11 +120,36 @@ def _in_kernel(process: psutil.Process) -> bool:
     return sys.platform == "linux" and process.ppid() in (0, 2)
 
 
-def _descendants(process: psutil.Process) -> list[psutil.Process]:
-    try:
-        return process.children(recursive=True)
-    except (psutil.Error, OSError):
+def _descendants(roots: list[psutil.Process]) -> list[psutil.Process]:
+    """All below these, from one look at the system: psutil's own `children` takes one for each of them."""
+    if not roots:
         return []
+    children: dict[int, list[psutil.Process]] = {}
+    for pid in psutil.pids():
+        try:
+            process = psutil.Process(pid)
+            children.setdefault(process.ppid(), []).append(process)
+        except (psutil.Error, OSError):
+            continue
+    found: list[psutil.Process] = []
+    seen = {root.pid for root in roots}
+    ahead = list(roots)
+    while ahead:
+        parent = ahead.pop()
+        for child in children.get(parent.pid, ()):
+            if child.pid not in seen and _is_younger(child, parent):
+                seen.add(child.pid)
+                found.append(child)
+                ahead.append(child)
+    return found
+
+
+def _is_younger(child: psutil.Process, parent: psutil.Process) -> bool:
+    # A child that is older than its parent belongs to another process, which had that pid before.
+    try:
+        return child.create_time() >= parent.create_time()
+    except (psutil.Error, OSError):
+        return False
 
 
 def _alive(process: psutil.Process) -> bool:

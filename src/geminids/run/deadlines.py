@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from geminids.options import Options
+from geminids.run.stopping import LINGERING
 
 __all__ = ["Deadlines"]
 
@@ -60,8 +61,6 @@ class Deadlines:
             await anyio.sleep(min(at - now, _LOOK))
 
     def _next(self, now: float) -> tuple[float, str]:
-        from geminids.run.headless import LINGERING
-
         options = self._options
         found: list[tuple[float, str]] = [(float("inf"), "")]
         if options.timeout is not None:
@@ -73,6 +72,8 @@ class Deadlines:
         if not self._spoke and options.start_timeout is not None:
             reason = f"timed out: the CLI said nothing in the first {options.start_timeout:g} s"
             found.append((self._began + options.start_timeout, reason))
+            # A slow start is no silence: each clock has its own time.
+            return min(found)
         if options.idle_timeout is not None and not self.busy and not self._paused:
             reason = f"timed out: {options.idle_timeout:g} s of silence in which no tool ran"
             found.append((self._heard + options.idle_timeout, reason))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from geminids.config.places import Places, private_dir
 from geminids.events.fold import Fold
 from geminids.events.from_stream import StreamTranslator
 from geminids.events.ledger import Ledger
@@ -19,6 +18,8 @@ from geminids.process.marker import Mark, new_mark, with_mark
 from geminids.redact import Redactor
 from geminids.run.deadlines import Deadlines
 from geminids.run.outbox import Outbox
+from geminids.run.reports import Reports
+from geminids.run.stopping import LINGERING, Stopping, end_processes, end_processes_now, listed
 from geminids.wire.endings import Ending, Evidence, judge
 from geminids.wire.stderr import Remark, StderrReader
 from geminids.wire.stream_json import decode_block, error_of
@@ -34,7 +35,6 @@ __all__ = ["HeadlessLane"]
 _DRAIN = 0.3
 # A pipe of ours holds a megabyte; what a process that was kept says after that is not the CLI's.
 _MOST_DRAINED = 1024 * 1024
-_LONGEST_COMMAND = 200
 
 
 class HeadlessLane:
@@ -53,12 +53,10 @@ class HeadlessLane:
         self._lines = LineFramer(options.line_limit)
         self._stderr_lines = LineFramer(limit=1024 * 1024)
         self._stderr = StderrReader()
+        self._reports = Reports(self._redactor)
         self._unsent = b""
         self._over: anyio.Event | None = None
-        self._asked = False
-        self._hurry = False
-        self._stop_reason: str | None = None
-        self._stopped_by_deadline = False
+        self._stopping = Stopping()
         self._result_came_first = False
         self._ended: list[Ended] = []
         self.stream = StreamTranslator(ledger, self._redactor)
@@ -100,27 +98,25 @@ class HeadlessLane:
 
     def stop(self, reason: str) -> None:
         """The caller asks for the end; asked a second time, the grace is cut short."""
-        self._hurry = self._asked
-        self._asked = True
+        self._stopping.ask()
         self._begin_to_stop(reason, by_deadline=False)
 
     def leave(self, reason: str) -> None:
         """The caller is gone: stop, but whoever has asked for that before has not asked twice."""
-        if not self._asked:
+        if not self._stopping.asked:
             self.stop(reason)
 
     def _on_deadline(self, reason: str) -> None:
         self._begin_to_stop(reason, by_deadline=reason != LINGERING)
 
     def _begin_to_stop(self, reason: str, *, by_deadline: bool) -> None:
-        if self._stop_reason is not None:
-            return
-        self._stop_reason = reason
-        self._stopped_by_deadline = by_deadline
-        # What the CLI makes of being stopped is no result of its own.
-        self._result_came_first = self.stream.result is not None
-        if self._over is not None:
-            self._over.set()
+        if self._over is not None and self._over.is_set():
+            return  # it has ended by itself: what comes later does not change what it was
+        if self._stopping.begin(reason, by_deadline=by_deadline):
+            # What the CLI makes of being stopped is no result of its own.
+            self._result_came_first = self.stream.result is not None
+            if self._over is not None:
+                self._over.set()
 
     async def drive(self) -> None:
         """See the child through to its end, and everything of it gone."""
@@ -128,7 +124,7 @@ class HeadlessLane:
 
         assert self.child is not None
         self._over = anyio.Event()
-        if self._stop_reason is not None:
+        if self._stopping.reason is not None:
             self._over.set()
         try:
             async with anyio.create_task_group() as tasks:
@@ -141,7 +137,11 @@ class HeadlessLane:
                     tasks.start_soon(self.child.feed, self._unsent)
                 await self._over.wait()
                 self._outbox.lift()
-                await self._end_processes()
+                if self.child.exit_code is not None:
+                    self._drain()  # its result may be in the pipe still, and decides what becomes of leftovers
+                self._ended = await end_processes(
+                    self.child, self.mark, self._options.grace, self._stopping, keep=self._keeps_leftovers()
+                )
                 with anyio.move_on_after(_DRAIN):
                     await stdout_read.wait()
                     await stderr_read.wait()
@@ -158,11 +158,10 @@ class HeadlessLane:
 
     def ending(self) -> Ending:
         """What it was."""
-        if self._stop_reason is None or self._stop_reason == LINGERING:
+        stopping = self._stopping
+        if not stopping.wanted or self._result_came_first or self._said_success:
             return self._judge()
-        if self._result_came_first or self._said_success:
-            return self._judge()
-        return Ending("timed_out" if self._stopped_by_deadline else "interrupted", self._stop_reason)
+        return Ending("timed_out" if stopping.by_deadline else "interrupted", stopping.reason)
 
     def redacted(self, text: str) -> str:
         return self._redactor.text(text)
@@ -178,13 +177,7 @@ class HeadlessLane:
 
     @property
     def ended(self) -> tuple[EndedProcess, ...]:
-        return tuple(
-            # Redacted before it is cut: half a secret would no longer be known for one.
-            EndedProcess(
-                one.pid, _cut(self._redactor.text(one.command)), "KILL" if one.signal == "KILL" else "TERM"
-            )
-            for one in self._ended
-        )
+        return listed(self._ended, self._redactor)
 
     def _judge(self) -> Ending:
         result = self.stream.result
@@ -202,33 +195,10 @@ class HeadlessLane:
             )
         )
 
-    async def _end_processes(self) -> None:
-        """The tree where we stop it, what is left where it ended by itself."""
-        from geminids.process import stop  # imported late: psutil
-
-        assert self.child is not None
-        grace = self._options.grace
-        keep = self._keeps_leftovers()
-
-        def hurry() -> bool:
-            return self._hurry
-
-        if self.child.exit_code is None:
-            # Done but lingering: what it has left on purpose stays, the CLI itself does not.
-            ending = stop.end_child(self.child, grace, hurry=hurry) if keep else None
-            self._ended = await (ending or stop.end_tree(self.child, self.mark, grace, hurry=hurry))
-        elif not keep:
-            self._ended = await stop.end_leftovers(self.mark, grace, hurry=hurry)
-        if keep:
-            self._record_kept()
-
     def _end_now(self) -> None:
-        from geminids.process import stop
-
         assert self.child is not None
-        if self._stop_reason is None:
-            self._begin_to_stop("interrupted: the event loop was taken down", by_deadline=False)
-        self._ended += stop.end_now(self.child, self.mark)
+        self._stopping.begin("interrupted: the event loop was taken down", by_deadline=False)
+        self._ended += end_processes_now(self.child, self.mark)
 
     @property
     def _said_success(self) -> bool:
@@ -237,20 +207,9 @@ class HeadlessLane:
 
     def _keeps_leftovers(self) -> bool:
         """Only a run that succeeded, and that nobody stopped, may leave something on purpose."""
-        stopped = self._stop_reason not in (None, LINGERING)
-        return self._options.leftovers == "keep" and self._said_success and not stopped
-
-    def _record_kept(self) -> None:
-        """Leave word of what was left on purpose, for whoever looks for orphans later."""
-        from geminids.process.tree import marked
-
-        if not marked(str(self.mark)):
-            return
-        try:
-            (private_dir(Places.of().kept) / self._run_id).touch(mode=0o600)
-        except OSError as error:
-            text = f"no record of the kept processes could be written: {error}"
-            self._put([self._ledger.notice("warning", "kept", text)])
+        if self._options.leftovers != "keep" or self._stopping.wanted or not self._said_success:
+            return False
+        return self._judge().outcome == "success"
 
     async def _watch_exit(self) -> None:
         assert self.child is not None and self._over is not None
@@ -282,20 +241,18 @@ class HeadlessLane:
 
     def _take(self, block: bytes) -> None:
         """Whole lines, from bytes to events."""
+        dropped = self._too_long(self._lines, "a line")
         events = self.stream.translate(decode_block(block))
         self.deadlines.busy = self.stream.tools_running
         if self.stream.result is not None:
             self.deadlines.closed()
-        self._put([*self._dropped(), *events] if self._lines.dropped else events, len(block))
+        self._put([*dropped, *events] if dropped else events, len(block))
 
-    def _dropped(self) -> list[Event]:
-        sizes, self._lines.dropped = self._lines.dropped, []
-        limit = self._options.line_limit
+    def _too_long(self, lines: LineFramer, what: str) -> list[Event]:
+        sizes, lines.dropped = lines.dropped, []
+        text = f"bytes was dropped (limit {lines.limit:,})"
         return [
-            self._ledger.notice(
-                "warning", "line_too_long", f"a line of {size:,} bytes was dropped (limit {limit:,})"
-            )
-            for size in sizes
+            self._ledger.notice("warning", "line_too_long", f"{what} of {size:,} {text}") for size in sizes
         ]
 
     async def _read_stderr(self, done: anyio.Event) -> None:
@@ -310,11 +267,10 @@ class HeadlessLane:
         done.set()
 
     def _take_stderr(self, block: bytes) -> None:
-        if self._stderr_lines.dropped:
-            sizes, self._stderr_lines.dropped = self._stderr_lines.dropped, []
-            self._put([self._told(self._stderr.dropped(size)) for size in sizes])
+        self._put(self._too_long(self._stderr_lines, "a line on stderr"))
         if block:
             text = self._redactor.block(block).decode("utf-8", "replace")
+            self._reports.look_for(text)
             self._put([self._told(remark) for remark in self._stderr.read(text)], len(block))
 
     def _told(self, remark: Remark) -> Event:
@@ -336,21 +292,13 @@ class HeadlessLane:
     def _finish_streams(self) -> None:
         """What the pipes still held, an unfinished last line, and the tools that were cut off."""
         rest = self._lines.rest()
-        if rest.strip():
+        if rest.strip() or self._lines.dropped:
             self._take(rest)
-        elif self._lines.dropped:
-            self._put(self._dropped())
         self._take_stderr(self._stderr_lines.rest())
         self._put([self._told(remark) for remark in self._stderr.finish()])
         self._put(self.stream.finish())
+        self._reports.seal()
 
     def _put(self, events: list[Event], size: int = 0) -> None:
         self._fold.add(events)
         self._outbox.put(events, size)
-
-
-def _cut(command: str) -> str:
-    return command if len(command) <= _LONGEST_COMMAND else command[: _LONGEST_COMMAND - 3] + "..."
-
-
-LINGERING = "the CLI closed its output and did not exit"

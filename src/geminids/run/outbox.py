@@ -15,6 +15,7 @@ __all__ = ["Outbox"]
 
 _MEGABYTE = 1024 * 1024
 _LIMIT = _MEGABYTE
+_LEAST = 100
 # A child that is being ended must not wait for its reader; one that never stops writing must not take it all.
 _LIMIT_AT_THE_END = 32 * _MEGABYTE
 
@@ -40,6 +41,8 @@ class Outbox:
     def put(self, batch: Sequence[Event], size: int = 0) -> None:
         """Put a batch in; `size` is how many bytes of output it stands for."""
         if batch:
+            # A line of one byte makes an event of some two hundred.
+            size = max(size, _LEAST * len(batch))
             self._batches.append((batch, size))
             self._size += size
             self._wake_consumers()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -59,6 +59,7 @@ class Run:
         self._result: Result | None = None
         self._done: anyio.Event | None = None
         self._tasks: TaskGroup | None = None
+        self._events = _Events(self._outbox)
 
     def launch(self) -> None:
         """Spawn the CLI now, before an event loop runs; entering the block does it otherwise."""
@@ -140,16 +141,12 @@ class Run:
             raise again
 
     def __aiter__(self) -> AsyncIterator[Event]:
-        return self._events()
+        # One for all: who breaks out, or is cancelled, and iterates again goes on where they were.
+        return self._events
 
     async def next_batch(self) -> Sequence[Event] | None:
         """The events that have come since the last batch; waits for one, None after the last."""
         return await self._outbox.take()
-
-    async def _events(self) -> AsyncIterator[Event]:
-        while (batch := await self._outbox.take()) is not None:
-            for event in batch:
-                yield event
 
     async def _drive(self) -> None:
         """See the lane through, whatever becomes of the consumer: leaving the block asks it to stop."""
@@ -217,6 +214,26 @@ class Run:
         self._outbox.close()
         if self._gateway is not None:
             self._gateway.close()
+
+
+class _Events:
+    """The events one by one. No generator: a cancelled wait would end it, and the rest would be lost."""
+
+    def __init__(self, outbox: Outbox) -> None:
+        self._outbox = outbox
+        self._batch: Iterator[Event] = iter(())
+
+    def __aiter__(self) -> _Events:
+        return self
+
+    async def __anext__(self) -> Event:
+        while True:
+            for event in self._batch:
+                return event
+            batch = await self._outbox.take()
+            if batch is None:
+                raise StopAsyncIteration
+            self._batch = iter(batch)
 
 
 def _spawn_failed(error: OSError) -> Ending:

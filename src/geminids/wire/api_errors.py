@@ -2,30 +2,46 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import stat
+from typing import Any
+
+import msgspec
 
 from geminids.outcome import Failure, FailureKind
 from geminids.wire.hints import hint_for
 
-__all__ = ["api_failure", "http_status_of"]
+__all__ = ["api_failure", "http_status_of", "report_in", "sentence_of"]
 
 _CODE = re.compile(r'"code":\s*(\d{3})\b')
 _TOLD = re.compile(r"^\s*(?:cause: \{ )?(?:status|code): (\d{3})\b", re.MULTILINE)
-_INNER = re.compile(r'"message":\s*"((?:[^"\\]|\\.)*)"')
-_WRAPPED = re.compile(r"\[API Error: (.*?)\]?(?:\n|$)", re.DOTALL)
-_AFTER = re.compile(r"(?:retry (?:after|in)) ([\d.]+)\s*s", re.IGNORECASE)
+_WRAPPED = re.compile(r"\[API Error: (.*?)\]?\s*(?:\n|$)", re.DOTALL)
+_AFTER = re.compile(
+    r"(?:retry (?:after|in)|reset after)\s+(?:(\d+)h)?(?:(\d+)m(?!s))?(?:([\d.]+)\s*s)?", re.IGNORECASE
+)
 _DELAY = re.compile(r"retryDelayMs: (\d+)")
-_BAD_KEY = re.compile(r"API_KEY_INVALID|API key (?:not valid|expired|not found)|pass a valid API key", re.IGNORECASE)
-_DAILY = re.compile(r"daily|per ?day|TerminalQuotaError", re.IGNORECASE)
-_CAPACITY = re.compile(r"capacity", re.IGNORECASE)
+_BAD_KEY = re.compile(
+    r"API_KEY_INVALID|API key (?:not valid|expired|not found)|pass a valid API key", re.IGNORECASE
+)
+_DAILY = re.compile(r"\bdaily\b|per ?day", re.IGNORECASE)
 _QUOTA = re.compile(r"RetryableQuotaError|TerminalQuotaError|RESOURCE_EXHAUSTED|Resource exhausted")
 _NETWORK = re.compile(
     r"fetch failed|terminated|ECONN|ENOTFOUND|EAI_AGAIN|ETIMEDOUT|EPIPE|UND_ERR|socket|other side closed|network",
     re.IGNORECASE,
 )
+_UNREACHED = re.compile(r"fetch failed|ECONNREFUSED|ENOTFOUND|EAI_AGAIN|UND_ERR_CONNECT", re.IGNORECASE)
 _GARBAGE = re.compile(r"JSON|Unexpected token|Incomplete", re.IGNORECASE)
+_REPORT = re.compile(r"Full report available at: (\S.*gemini-client-error-[^/\n]*?\.json)")
 # process.exit(status) keeps the low eight bits (cli/src/utils/errors.ts).
-_OF_EXIT_CODE = {status & 0xFF: status for status in (400, 401, 403, 408, 409, 413, 429, 499, 500, 501, 502, 503, 504)}
+_OF_EXIT_CODE = {
+    status & 0xFF: status for status in (400, 401, 403, 408, 409, 413, 429, 499, 500, 501, 502, 503, 504)
+}
+# A quota that is back so soon is one by the minute, whatever the CLI calls it.
+_SOON = 120.0
+_LONGEST = 500
+_MOST_OF_A_REPORT = 64 * 1024 * 1024
 
 
 def http_status_of(message: str, exit_code: int | None, stderr: str) -> int | None:
@@ -47,18 +63,50 @@ def api_failure(message: str, exit_code: int | None, stderr: str) -> Failure:
     """The failure behind an `[API Error: …]`."""
     status = http_status_of(message, exit_code, stderr)
     everything = f"{message}\n{stderr}"
-    kind, retryable = _kind(status, message, everything)
+    retry_after = _retry_after(everything)
+    kind, retryable = _kind(status, message, everything, retry_after)
     return Failure(
         kind=kind,
-        message=_readable(message),
+        message=_told(kind, status, sentence_of(message)),
         retryable=retryable,
-        hint=hint_for(kind),
-        retry_after=_retry_after(everything) if kind in ("quota_minute", "server") else None,
+        hint=hint_for(kind, status),
+        retry_after=retry_after if kind in ("quota_minute", "quota_day", "server") else None,
         http_status=status,
     )
 
 
-def _kind(status: int | None, message: str, everything: str) -> tuple[FailureKind, bool]:
+def report_in(stderr: str) -> str | None:
+    """What the report says that the newest line on stderr names; None where there is none to read.
+
+    0.11 puts the API's error nowhere else (core/src/utils/errorReporting.ts).
+    """
+    named = _REPORT.findall(stderr)
+    if not named:
+        return None
+    try:
+        # stderr is the tools' to write to as well: a pipe or a device is not waited for.
+        fd = os.open(named[-1], os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+        with os.fdopen(fd, "rb") as file:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                return None
+            report = msgspec.json.decode(file.read(_MOST_OF_A_REPORT), type=_Report)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return None
+    return f"{report.error.message}\n{report.error.stack}"
+
+
+class _ReportedError(msgspec.Struct):
+    message: str = ""
+    stack: str = ""
+
+
+class _Report(msgspec.Struct):
+    error: _ReportedError
+
+
+def _kind(
+    status: int | None, message: str, everything: str, retry_after: float | None
+) -> tuple[FailureKind, bool]:
     if status == 400:
         return ("auth", False) if _BAD_KEY.search(everything) else ("bad_request", False)
     if status in (401, 403):
@@ -66,8 +114,9 @@ def _kind(status: int | None, message: str, everything: str) -> tuple[FailureKin
     if status == 404:
         return "model_not_found", False
     if status == 429:
-        day = _DAILY.search(everything) and not _CAPACITY.search(everything)
-        return ("quota_day", False) if day else ("quota_minute", True)
+        lasting = "TerminalQuotaError" in everything or _DAILY.search(message)
+        soon = retry_after is not None and retry_after <= _SOON
+        return ("quota_day", False) if lasting and not soon else ("quota_minute", True)
     if status is not None and status >= 500:
         return "server", True
     if status in (408, 499) or (status is None and _NETWORK.search(message)):
@@ -80,19 +129,49 @@ def _kind(status: int | None, message: str, everything: str) -> tuple[FailureKin
 
 
 def _retry_after(text: str) -> float | None:
-    seconds = _AFTER.search(text)
-    if seconds:
-        return float(seconds[1].rstrip("."))
+    for hours, minutes, seconds in _AFTER.findall(text):
+        if hours or minutes or seconds:
+            return int(hours or 0) * 3600 + int(minutes or 0) * 60 + float(seconds.rstrip(".") or 0)
     delay = _DELAY.search(text)
     return int(delay[1]) / 1000 if delay else None
 
 
-def _readable(message: str) -> str:
-    """The API's own sentence, out of the CLI's brackets and JSON."""
-    inner = _INNER.search(message)
-    if inner:
-        return inner[1].replace('\\"', '"').replace("\\n", " ")
+def _told(kind: FailureKind, status: int | None, sentence: str) -> str:
+    """What undici and V8 say ("terminated", "Unexpected token") tells nobody what happened."""
+    if kind == "network" and status is None:
+        what = (
+            "could not be reached" if _UNREACHED.search(sentence) else "broke off in the middle of its answer"
+        )
+        return f"the API {what} ({sentence})"
+    if kind == "server" and status is None and _GARBAGE.search(sentence):
+        return f"the API sent something that is no answer ({sentence})"
+    return sentence
+
+
+def sentence_of(message: str) -> str:
+    """The one sentence for people in a message, out of the CLI's brackets and the API's JSON.
+
+    >>> sentence_of('[API Error: {"error":{"code":500,"message":"boom","status":"INTERNAL"}}]')
+    'boom'
+    """
     wrapped = _WRAPPED.search(message)
-    text = (wrapped[1] if wrapped else message).strip().rstrip("]")
-    first = text.split("\n")[0].strip()
-    return first if len(first) <= 500 else first[:497] + "..."
+    text = _in_json(message) or (wrapped[1] if wrapped else message).strip()
+    line = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    line = line.removeprefix("exception TypeError: ").removesuffix(" sending request") or "no message"
+    return line if len(line) <= _LONGEST else line[: _LONGEST - 3] + "..."
+
+
+def _in_json(text: str) -> str | None:
+    """The innermost `message`: an answer that is not labelled JSON is wrapped as text in another error."""
+    start = text.find("{")
+    if start < 0:
+        return None
+    try:
+        value, _ = json.JSONDecoder().raw_decode(text, start)
+    except (ValueError, RecursionError):
+        return None
+    error = value.get("error", value)
+    told: Any = error.get("message") if isinstance(error, dict) else error
+    if not isinstance(told, str) or not told.strip():
+        return None
+    return _in_json(told) or told

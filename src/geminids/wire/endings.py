@@ -7,25 +7,37 @@ A `result` that says success is not always one, and exit 0 is none at all: signa
 from __future__ import annotations
 
 import re
+import signal
 
 import msgspec
 
 from geminids.outcome import Failure, FailureKind, Outcome
 from geminids.toolchain import Release
-from geminids.wire.api_errors import api_failure
+from geminids.wire.api_errors import api_failure, report_in, sentence_of
 from geminids.wire.hints import hint_for
 
 __all__ = ["Ending", "Evidence", "judge"]
 
+_TALKING = "Error when talking to Gemini API"
 _API_ERROR = re.compile(r"\[API Error|Error when talking to Gemini API|_?ApiError")
 _TIER = re.compile(r"IneligibleTierError|no longer supported for Gemini Code Assist for individuals")
 _NO_SESSION = re.compile(r"Error resuming session|Error importing session")
+_NO_SUCH_SESSION = re.compile(r'Invalid session identifier "([^"]*)"')
+_NO_SESSIONS = "No previous sessions found for this project"
 _ID_TAKEN = re.compile(r"Error starting session: Session ID .* already exists")
+_NO_AUTH = re.compile(r"^Please set an Auth method in your", re.MULTILINE)
 _BAD_FLAG = re.compile(r"Unknown arguments?:|Invalid values:|Not enough arguments following")
+_ERROR_LINE = re.compile(
+    r"^(?:\[ERROR\] )?(?:Uncaught )?((?:\w*Error\b|FATAL ERROR|An unexpected critical error).*)$"
+)
 _LOOP = "Loop detected"
+_TURNS = "Maximum session turns exceeded"
+# A model's filters see the same answer again; an empty or broken one may be better the next time.
+_FILTERED = re.compile(r"blocked due to|prohibited", re.IGNORECASE)
 # Signals that somebody sends, as against those that a process dies of by itself (SEGV, ABRT, BUS).
 _SENT_SIGNALS = {-1, -2, -3, -9, -13, -15}
 _TAIL = 4000
+_LONGEST = 500
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,6 +51,9 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     error_lines: tuple[tuple[str, str], ...] = ()
     answer: str = ""
     stderr: str = ""
+    resume: str | None = None
+    total_tokens: int | None = None
+    tool_calls: int | None = None
 
 
 class Ending(msgspec.Struct, frozen=True):
@@ -57,6 +72,10 @@ def judge(evidence: Evidence) -> Ending:
     """Judge a run that we did not stop ourselves."""
     if evidence.result_status is None:
         return _without_result(evidence)
+    if evidence.resume not in (None, "latest") and _NO_SESSIONS in evidence.stderr:
+        # 0.34 to 0.5x begin a new session where the folder has none, whichever was asked for.
+        message = f'the session "{evidence.resume}" was not found, and the CLI began a new one'
+        return _failed(evidence, "session_not_found", message)
     if evidence.result_status == "success":
         return _said_success(evidence)
     return _said_error(evidence)
@@ -65,12 +84,24 @@ def judge(evidence: Evidence) -> Ending:
 def _said_success(evidence: Evidence) -> Ending:
     if any(_LOOP in message for _, message in evidence.error_lines):
         return _failed(evidence, "loop", "the model repeated itself and the CLI stopped it")
+    if any(_TURNS in message for _, message in evidence.error_lines):
+        return _max_turns()
+    if not evidence.release.reports_api_errors and _TALKING in evidence.stderr:
+        return _ended_by_api(evidence, report_in(evidence.stderr) or evidence.stderr)
     if not evidence.answer.strip():
-        if not evidence.release.reports_api_errors and _API_ERROR.search(evidence.stderr):
-            return _ended_by_api(evidence, evidence.stderr)
+        if evidence.total_tokens == 0 and not evidence.tool_calls:
+            return _never_asked(evidence)
         if not evidence.release.reports_empty_answer:
             return _failed(evidence, "blocked", "the model's last answer was empty", retryable=True)
     return Ending("success")
+
+
+def _never_asked(evidence: Evidence) -> Ending:
+    message = "the CLI asked the model nothing: the conversation is too long for it, or a hook said no"
+    ending = _failed(evidence, "blocked", message)
+    assert ending.failure is not None
+    hint = "Shorten the prompt, start a new session, or look at the hooks that the settings name."
+    return Ending("failed", message, msgspec.structs.replace(ending.failure, hint=hint))
 
 
 def _said_error(evidence: Evidence) -> Ending:
@@ -80,13 +111,17 @@ def _said_error(evidence: Evidence) -> Ending:
     if message is None:
         told = next((text for level, text in reversed(evidence.error_lines) if level == "error"), None)
         why = told or "the model's answer was blocked or empty"
-        return _failed(evidence, "blocked", why, retryable="safety" not in why and "prohibited" not in why.lower())
+        return _failed(evidence, "blocked", why, retryable=not _FILTERED.search(why))
+    if _TIER.search(message):
+        return _tier_retired(evidence)
     if evidence.error_type == "FatalInputError":
-        return _failed(evidence, "bad_prompt", message)
+        return _failed(evidence, "bad_prompt", sentence_of(message))
     if evidence.error_type == "FatalCancellationError":
         return _cut_off(evidence, "the CLI was cancelled from outside")
+    if evidence.error_type == "FatalAuthenticationError":
+        return _failed(evidence, "auth", sentence_of(message))
     if evidence.error_type == "no_space_left" or evidence.exit_code == 54:
-        return _failed(evidence, "tool_fatal", message)
+        return _failed(evidence, "tool_fatal", sentence_of(message))
     return _ended_by_api(evidence, message)
 
 
@@ -97,39 +132,60 @@ def _ended_by_api(evidence: Evidence, message: str) -> Ending:
 def _without_result(evidence: Evidence) -> Ending:
     code, stderr = evidence.exit_code, evidence.stderr
     if _TIER.search(stderr):
-        return _failed(evidence, "tier_retired", "Google no longer serves Gemini CLI for this kind of account")
+        return _tier_retired(evidence)
     if code == 53:
         return _max_turns()
+    if code == 41 or (code == 1 and _NO_AUTH.search(stderr)):
+        return _failed(evidence, "auth", _no_auth(stderr))
+    if code == 42:
+        return _bad_input(evidence)
     if code in _BY_EXIT_CODE:
         kind, message = _BY_EXIT_CODE[code]
-        if code == 42:
-            kind, message = _bad_input(stderr)
-        return _failed(evidence, kind, _last_words(stderr) or message)
-    if code == 0 or code == 130 or code in _SENT_SIGNALS:
-        return _cut_off(evidence, _how(code) + " without a result")
+        return _failed(evidence, kind, message or _last_words(stderr) or f"{_how(code)} without a result")
+    if code == 0 or code == 130:
+        return _cut_off(evidence, "the CLI ended without a result, as it does when a signal ends it")
+    if code in _SENT_SIGNALS:
+        return _cut_off(evidence, f"{_how(code)} and gave no result")
     if code == 1 and _BAD_FLAG.search(stderr):
-        return _failed(evidence, "cli_unsupported", _last_words(stderr))
+        return _failed(evidence, "cli_unsupported", _last_words(stderr, _BAD_FLAG))
     if _API_ERROR.search(stderr):
-        return _ended_by_api(evidence, stderr)
-    return _failed(evidence, "crashed", f"{_how(code)} without a result", retryable=True)
+        return _ended_by_api(evidence, report_in(stderr) or stderr)
+    return _failed(evidence, "crashed", _crashed(code, stderr), retryable=True)
 
 
-_BY_EXIT_CODE: dict[int | None, tuple[FailureKind, str]] = {
-    41: ("auth", "no way to sign in was found"),
-    42: ("bad_prompt", "the CLI refused its input"),
-    44: ("sandbox", "the sandbox could not be started"),
-    52: ("config", "the CLI refused a settings file"),
-    54: ("tool_fatal", "a tool failed for good"),
-    55: ("untrusted_folder", "the CLI does not trust this folder"),
+# The message is ours where the CLI's own would mislead: its advice for a shell is no advice for a library.
+_BY_EXIT_CODE: dict[int | None, tuple[FailureKind, str | None]] = {
+    44: ("sandbox", None),
+    52: ("config", None),
+    54: ("tool_fatal", None),
+    55: ("untrusted_folder", "the CLI does not trust this folder, and headless it then refuses to run"),
 }
 
 
-def _bad_input(stderr: str) -> tuple[FailureKind, str]:
+def _no_auth(stderr: str) -> str:
+    # The CLI names the settings file of the private home here, which is no place of the user's.
+    if _NO_AUTH.search(stderr):
+        return "no way to sign in was found: no key in the environment, and none chosen in the settings"
+    return _last_words(stderr) or "no way to sign in was found"
+
+
+def _bad_input(evidence: Evidence) -> Ending:
+    stderr = evidence.stderr
     if _NO_SESSION.search(stderr):
-        return "session_not_found", "the session to resume was not found"
+        unknown = _NO_SUCH_SESSION.search(stderr)
+        message = (
+            f'this folder has no session "{unknown[1]}"' if unknown else _last_words(stderr, _NO_SESSION)
+        )
+        if _NO_SESSIONS in stderr:
+            message = "this folder has no session to resume"
+        return _failed(evidence, "session_not_found", message)
     if _ID_TAKEN.search(stderr):
-        return "bad_option", "the session id is taken"
-    return "bad_prompt", "the CLI refused its input"
+        return _failed(evidence, "bad_option", _last_words(stderr, _ID_TAKEN))
+    return _failed(evidence, "bad_prompt", _last_words(stderr) or "the CLI refused its input")
+
+
+def _tier_retired(evidence: Evidence) -> Ending:
+    return _failed(evidence, "tier_retired", "Google no longer serves Gemini CLI for this kind of account")
 
 
 def _max_turns() -> Ending:
@@ -153,14 +209,33 @@ def _as_failed(failure: Failure, evidence: Evidence) -> Ending:
 def _how(code: int | None) -> str:
     if code is None:
         return "the CLI ended"
-    if code < 0:
+    if code >= 0:
+        return f"the CLI ended with exit code {code}"
+    try:
+        return f"the CLI was ended by {signal.Signals(-code).name}"
+    except ValueError:
         return f"the CLI was ended by signal {-code}"
-    return f"the CLI ended with exit code {code}"
 
 
-def _last_words(stderr: str) -> str:
-    """The line that says why: mostly the first that is no warning, never a stack."""
+def _crashed(code: int | None, stderr: str) -> str:
+    found = (match for line in stderr.splitlines() if (match := _ERROR_LINE.match(line)))
+    told = next(found, None)
+    return f"{_how(code)} and gave no result" + (f": {_cut(told[1])}" if told else "")
+
+
+def _last_words(stderr: str, about: re.Pattern[str] | None = None) -> str:
+    """The line that says why: the one about this, or the first that is no warning; never a stack."""
     for line in stderr.splitlines():
-        if line and not line.startswith((" ", "Ripgrep", "Warning", "YOLO", "[STARTUP]", "(")):
-            return line if len(line) <= 500 else line[:497] + "..."
-    return ""
+        if about is not None:
+            if about.search(line):
+                return _cut(line)
+        elif line and not line.startswith(
+            (" ", "Ripgrep", "Warning", "YOLO", "[STARTUP]", "(", "Loaded cached")
+        ):
+            return _cut(line)
+    return _last_words(stderr) if about is not None else ""
+
+
+def _cut(line: str) -> str:
+    line = sentence_of(line)
+    return line if len(line) <= _LONGEST else line[: _LONGEST - 3] + "..."

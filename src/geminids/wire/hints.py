@@ -34,5 +34,11 @@ _HINTS: dict[FailureKind, str] = {
 }
 
 
-def hint_for(kind: FailureKind) -> str:
-    return _HINTS[kind]
+_BY_STATUS: dict[tuple[FailureKind, int], str] = {
+    ("auth", 403): "Allow the key this API and project (or use another key), then run `geminids doctor`.",
+}
+
+
+def hint_for(kind: FailureKind, http_status: int | None = None) -> str:
+    """What to do about a failure of this kind; some statuses have an advice of their own."""
+    return _HINTS[kind] if http_status is None else _BY_STATUS.get((kind, http_status), _HINTS[kind])

@@ -11,10 +11,12 @@ import msgspec
 __all__ = ["Remark", "StderrReader"]
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
-# core/src/utils/retry.ts: logRetryAttempt, and the two lines of the quota path.
-_RETRY = re.compile(r"Attempt (\d+) failed(?: with status (\d{3})| with (429|5xx) error)?[^.:]*\. Retrying")
-_RETRY_TOLD = re.compile(r"Attempt (\d+) failed: (.*)")
+# core/src/utils/retry.ts: "Attempt N failed[ with status S][: what the API said, maybe in lines]. " and then
+# either "Retrying …" or "Max attempts reached". Only that end of the remark says which it is.
+_ATTEMPT = re.compile(r"Attempt (\d+) failed(?: with status (\d{3})| with (429) error)?")
+_AGAIN = re.compile(r"\. Retrying(?: after (\d+)ms)?")
 _GAVE_UP = "Max attempts reached"
+_MOST_LINES_OF_A_REMARK = 20
 _CODE = re.compile(r'"code":\s*(\d{3})')
 _QUOTA = re.compile(r"exhausted|quota|rate.?limit", re.IGNORECASE)
 _BUSY = re.compile(r"overloaded|unavailable", re.IGNORECASE)
@@ -22,7 +24,9 @@ _BUSY = re.compile(r"overloaded|unavailable", re.IGNORECASE)
 _KNOWN: tuple[tuple[str, str, str], ...] = (
     ("Ripgrep is not available", "debug", "ripgrep"),
     ("YOLO mode is enabled", "debug", "yolo"),
+    ("Error resuming session", "error", "session"),
     ("No previous sessions found for this project", "warning", "fresh_session"),
+    ("stdin input truncated", "warning", "truncated"),
     ("Error executing tool", "info", "tool_error"),
     ("Error when talking to Gemini API", "warning", "api_error"),
     ("Approval mode overridden", "warning", "approval"),
@@ -52,6 +56,7 @@ class StderrReader:
         self._tail_size = 0
         self._told = 0
         self._untold = 0
+        self._attempt: list[str] = []
 
     @property
     def tail(self) -> str:
@@ -66,25 +71,37 @@ class StderrReader:
             if not line:
                 continue
             self._keep(line[: _TAIL_BYTES // 4])
-            remark = remark_of(line)
-            if remark.code == "stderr":
-                if self._told >= _MOST_REMARKS:
-                    self._untold += 1
-                    continue
-                self._told += 1
-            remarks.append(remark)
+            for remark in self._remarks(line):
+                if remark.code == "stderr":
+                    if self._told >= _MOST_REMARKS:
+                        self._untold += 1
+                        continue
+                    self._told += 1
+                remarks.append(remark)
         return remarks
 
-    def dropped(self, size: int) -> Remark:
-        """A line that was too long to be read at all."""
-        return Remark("warning", "line_too_long", f"a line of {size:,} bytes on stderr was dropped")
-
     def finish(self) -> list[Remark]:
-        """A last remark where lines were only kept, not told."""
-        if not self._untold:
-            return []
-        text = f"{self._untold} more lines on stderr; the last of them are in the failure's stderr_tail"
-        return [Remark("info", "stderr_more", text)]
+        """An attempt whose remark had no end, and a last word where lines were only kept, not told."""
+        remarks = self._end_attempt()
+        if self._untold:
+            text = f"{self._untold} more lines on stderr; the last of them are in the failure's stderr_tail"
+            remarks.append(Remark("info", "stderr_more", text))
+        return remarks
+
+    def _remarks(self, line: str) -> list[Remark]:
+        """The remark of this line; an attempt is held back until it is known what became of it."""
+        begins = _ATTEMPT.match(line) is not None
+        if not begins and not self._attempt:
+            return [remark_of(line)]
+        before = self._end_attempt() if begins else []
+        self._attempt.append(line)
+        if _AGAIN.search(line) or _GAVE_UP in line or len(self._attempt) >= _MOST_LINES_OF_A_REMARK:
+            return before + self._end_attempt()
+        return before
+
+    def _end_attempt(self) -> list[Remark]:
+        lines, self._attempt = self._attempt, []
+        return [remark_of("\n".join(lines))] if lines else []
 
     def _keep(self, line: str) -> None:
         self._tail.append(line)
@@ -93,37 +110,30 @@ class StderrReader:
             self._tail_size -= len(self._tail.popleft()) + 1
 
 
-def remark_of(line: str) -> Remark:
-    """One line, without its colours."""
-    if line.startswith("Attempt "):
-        found = _retry(line)
-        if found is not None:
-            return found
-    shown = line if len(line) <= _LONGEST else line[:_LONGEST] + "..."
-    for text, level, code in _KNOWN:
-        if text in line:
+def remark_of(text: str) -> Remark:
+    """One remark, without its colours: mostly one line."""
+    attempt = _ATTEMPT.match(text)
+    if attempt:
+        return _about_attempt(attempt, text)
+    shown = text if len(text) <= _LONGEST else text[:_LONGEST] + "..."
+    for part, level, code in _KNOWN:
+        if part in text:
             return Remark(level, code, shown)  # type: ignore[arg-type]
     return Remark("debug", "stderr", shown)
 
 
-def _retry(line: str) -> Remark | None:
-    plain = _RETRY.match(line)
-    if plain:
-        attempt, status = int(plain[1]), plain[2] or plain[3]
-        return _trying_again(attempt, int(status) if status and status.isdecimal() else None)
-    told = _RETRY_TOLD.match(line)
-    if not told:
-        return None
-    attempt, status_code = int(told[1]), _status_in(told[2])
-    if _GAVE_UP in line:
-        after = f" (HTTP {status_code})" if status_code else ""
-        return Remark("error", "gave_up", f"gave up after attempt {attempt}{after}", attempt, status_code)
-    return _trying_again(attempt, status_code)
-
-
-def _trying_again(attempt: int, status: int | None) -> Remark:
-    why = f"HTTP {status}" if status else "no answer"
-    return Remark("warning", "retry", f"attempt {attempt} failed ({why}); trying again", attempt, status)
+def _about_attempt(attempt: re.Match[str], text: str) -> Remark:
+    number = int(attempt[1])
+    known = attempt[2] or attempt[3]
+    status = int(known) if known else _status_in(text[attempt.end() :])
+    failed = f"attempt {number} failed ({f'HTTP {status}' if status else 'no answer'})"
+    again = _AGAIN.search(text)
+    if again:
+        when = f" in {int(again[1]) / 1000:.1f} s" if again[1] else ""
+        return Remark("warning", "retry", f"{failed}; trying again{when}", number, status)
+    if _GAVE_UP in text:
+        return Remark("error", "gave_up", f"{failed}; the CLI gave up", number, status)
+    return Remark("warning", "attempt", failed, number, status)
 
 
 def _status_in(text: str) -> int | None:

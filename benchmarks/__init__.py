@@ -1,0 +1,1 @@
+"""Speeds, side by side: `python -m benchmarks`."""

@@ -1,0 +1,50 @@
+"""Run all benchmarks, or those named: start, events, line, imports."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+import msgspec
+
+from benchmarks import events, imports, line, start
+from benchmarks.table import Row, say, show
+
+_ALL = {"start": start.run, "events": events.run, "line": line.run, "imports": imports.run}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help=f"which of {', '.join(_ALL)}; all by default"
+    )
+    parser.add_argument("--quick", action="store_true", help="fewer rounds and smaller streams")
+    parser.add_argument("--json", metavar="FILE", help="write all figures to FILE")
+    parser.add_argument("--strict", action="store_true", help="exit with 1 where a bound is missed")
+    asked = parser.parse_args()
+    if unknown := set(asked.names) - set(_ALL):
+        parser.error(f"no such benchmark: {', '.join(sorted(unknown))}")
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory(prefix="geminids-bench-") as folder:
+        for name in asked.names or _ALL:
+            say(f"{name} ...")
+            work = Path(folder, name)
+            work.mkdir()
+            rows += _ALL[name](work, quick=asked.quick)
+    print(show(rows))
+    busy = os.getloadavg()[0]
+    print(
+        f"\n{os.cpu_count()} cores, load {busy:.1f}, Python {sys.version.split()[0]}; medians, sides interleaved."
+    )
+    lost = [row.name for row in rows if not row.met]
+    print(f"Missed: {'; '.join(lost)}" if lost else "All bounds are met.")
+    if asked.json:
+        Path(asked.json).write_bytes(msgspec.json.format(msgspec.json.encode(rows), indent=1) + b"\n")
+    return 1 if lost and asked.strict else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,65 @@
+"""One measurement in a process of its own, so that its memory is its own: prints one line of JSON.
+
+python -m benchmarks.worker geminids|lrilai FOLDER SCRIPT WARM_UP_SCRIPT
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import Any
+
+import anyio
+
+
+async def geminids(script: str, folder: str) -> int:
+    """Every event of a run, to its `Finished` and the end of its block."""
+    import geminids as ours
+
+    count = 0
+    async with ours.open_run("hi", gemini=script, home="isolated", cwd=folder) as run:
+        async for _ in run:
+            count += 1
+    run.result.raise_for_failure()
+    return count
+
+
+async def lrilai(script: str, folder: str) -> int:
+    """Every chunk of a query, to its `result`: what the library does after that is not counted against it."""
+    import gemini_sdk
+
+    count = 0
+    async for chunk in gemini_sdk.query({"prompt": "hi", "cli_path": script, "cwd": folder}):
+        count += 1
+        if chunk["type"] == "result":
+            break
+    return count
+
+
+def peak() -> int:
+    """VmHWM where there is one: ru_maxrss of a process begins with that of whoever forked it."""
+    try:
+        with open("/proc/self/status") as status:
+            return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM"))
+    except OSError:
+        import resource
+
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+async def measure(side: Any, script: str, warm_up: str, folder: str) -> dict[str, float]:
+    import psutil
+
+    await side(warm_up, folder)
+    before = psutil.Process().memory_info().rss
+    wall, cpu = time.perf_counter(), time.process_time()
+    count = await side(script, folder)
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    return {"count": count, "seconds": wall, "cpu_seconds": cpu, "megabytes": (peak() - before) / 1e6}
+
+
+if __name__ == "__main__":
+    side_of = {"geminids": geminids, "lrilai": lrilai}
+    _, which, work, big, small = sys.argv
+    print(json.dumps(anyio.run(measure, side_of[which], big, small, work)))

@@ -1,0 +1,166 @@
+"""Would a run work here? Coded checks, each with its level, the facts and what to do."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import msgspec
+
+from geminids.launch.plan import Refused, make_plan
+from geminids.options import Options
+from geminids.redact import Redactor, secrets_of
+from geminids.run import checks, sign_in
+from geminids.run.ask import ask
+from geminids.run.checks import Check, Level, Scene
+
+__all__ = ["Check", "Level", "check_environment", "would_work"]
+
+_PROMPT = "Reply with the one word OK. Use no tool."
+# So that an API that cannot be reached fails in seconds with its reason, not after ten tries by the clock.
+_ATTEMPTS = 2
+# For a plan that is only tried out: nothing is sent there.
+_NOWHERE = {"GOOGLE_GEMINI_BASE_URL": "http://127.0.0.1:9", "GEMINI_API_KEY": "offline"}
+
+_Checker = Callable[[Scene], Check | None]
+_ALL: dict[str, _Checker] = {
+    "options": checks.options,
+    "node": checks.node,
+    "cli": checks.cli,
+    "cli_version": checks.cli_version,
+    "settings": sign_in.settings,
+    "auth": sign_in.auth,
+    "cwd": checks.cwd,
+    "trust": checks.trust,
+    "ripgrep": checks.ripgrep,
+    "homes": checks.homes,
+    "sessions_home": checks.sessions_home,
+    "orphans": checks.orphans,
+}
+# Whatever of these is wrong, a plan would only say it again.
+_BEFORE_PLAN = {"options", "node", "cli", "cli_version", "settings", "cwd", "homes", "sessions_home"}
+
+
+async def check_environment(
+    options: Options, *, live: bool = False, live_timeout: float = 60.0
+) -> tuple[Check, ...]:
+    """Look at everything that a run with these options needs; with `live`, make one. Never raises.
+
+    Every check stands for itself. No secret value is in any of them.
+    """
+    import anyio
+
+    environ = dict(os.environ)
+    found = await anyio.to_thread.run_sync(_look, options, environ)
+    found.append(await _live(options, found, live_timeout) if live else _not_live())
+    return tuple(_clean(_believe(found, options), _secrets(options, environ)))
+
+
+def would_work(found: Iterable[Check]) -> bool:
+    """Whether a run would work: nothing is an error."""
+    return all(check.level != "error" for check in found)
+
+
+def _look(options: Options, environ: Mapping[str, str]) -> list[Check]:
+    found: list[Check] = []
+    try:
+        scene = Scene(options, environ)
+    except Exception as error:
+        return [_broken("options", error)]
+    for code, look in _ALL.items():
+        try:
+            check = look(scene)
+        except Exception as error:
+            check = _broken(code, error)
+        if check is not None:
+            found.append(check)
+    found.append(_plan(options, environ, found))
+    return found
+
+
+def _plan(options: Options, environ: Mapping[str, str], found: Sequence[Check]) -> Check:
+    """Prepare a run as far as its spawn, which is what `run` itself would do."""
+    wrong = [check.code for check in found if check.level == "error" and check.code in _BEFORE_PLAN]
+    if wrong:
+        return Check("plan", "skipped", f"first mend: {', '.join(wrong)}")
+    # A look must not make the folder that a run would make.
+    options = msgspec.structs.replace(options, make_cwd=False)
+    try:
+        plan = make_plan(_PROMPT, options, environ=environ, gateway_env=_NOWHERE if options.offline else None)
+    except Refused as refused:
+        return Check("plan", "error", refused.failure.message, refused.failure.hint)
+    except Exception as error:
+        return _broken("plan", error)
+    return Check("plan", "ok", f"a run is ready to start: {plan.gemini.release.name}, home {options.home}")
+
+
+def _not_live() -> Check:
+    return Check("live", "skipped", "not asked for: `--live` makes a real run")
+
+
+async def _live(options: Options, found: Sequence[Check], timeout: float) -> Check:
+    """One real run with a tiny prompt."""
+    if any(check.code == "plan" and check.level != "ok" for check in found):
+        return Check("live", "skipped", "a run cannot be started: see the checks above")
+    probe = msgspec.structs.replace(
+        options,
+        timeout=timeout,
+        approval="default",
+        resume=None,
+        session_id=None,
+        leftovers="end",
+        max_attempts=options.max_attempts or _ATTEMPTS,
+    )
+    try:
+        result = await ask(_PROMPT, probe)
+    except Exception as error:
+        return _broken("live", error)
+    took = f"{result.duration_ms / 1000:.1f} s"
+    if result.ok:
+        model = "the scripted model" if options.offline else "the model"
+        return Check("live", "ok", f"a run succeeded in {took}: {model} answered")
+    if result.failure is not None:
+        detail = f"{result.outcome} ({result.failure.kind}) after {took}: {result.failure.message}"
+        return Check("live", "error", detail, result.failure.hint)
+    hint = "Give it more time with --live-timeout." if result.outcome == "timed_out" else None
+    return Check("live", "error", f"{result.outcome} after {took}: {result.reason}", hint)
+
+
+def _believe(found: Sequence[Check], options: Options) -> list[Check]:
+    """A live run that succeeded has signed in, wherever its key came from (a keychain, say)."""
+    proven = any(check.code == "live" and check.level == "ok" for check in found) and not options.offline
+    return [
+        Check("auth", "info", f"{check.detail}; yet the live run did sign in")
+        if proven and check.code == "auth" and check.level == "error"
+        else check
+        for check in found
+    ]
+
+
+def _broken(code: str, error: Exception) -> Check:
+    detail = f"the check itself failed: {type(error).__name__}: {error}"
+    return Check(code, "error", detail, "Report this: the check is at fault, or the machine is very unusual.")
+
+
+def _secrets(options: Options, environ: Mapping[str, str]) -> frozenset[str]:
+    """The secrets of this process, of the options, and of the env files that a run would read."""
+    try:
+        scene = Scene(options, environ)
+        home = scene.source
+        local = {} if isinstance(home, Exception) else sign_in.local_env(scene.cwd, home.gemini)[1]
+        return secrets_of(scene.env) | secrets_of(environ) | secrets_of(local)
+    except Exception:
+        return secrets_of(environ)
+
+
+def _clean(found: Iterable[Check], secrets: frozenset[str]) -> list[Check]:
+    hide = Redactor(secrets)
+
+    def text(raw: str) -> str:
+        # Odd file names and messages can hold control characters and halves of characters.
+        return "".join(c if c.isprintable() or c == "\n" else "�" for c in hide.text(raw))
+
+    return [
+        Check(check.code, check.level, text(check.detail), text(check.hint) if check.hint else None)
+        for check in found
+    ]

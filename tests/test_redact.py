@@ -1,0 +1,113 @@
+"""Redaction: what is known to be secret never comes out, and nothing else is touched."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from geminids.redact import MASK, Redactor, TextRedactor, is_secret_name, secrets_of
+
+# Few letters, so that secrets overlap, repeat and begin alike.
+_SECRET = st.text('ab"\\é', min_size=2, max_size=8)
+_PIECES = st.lists(st.one_of(st.text('ab"\\é ', max_size=6), _SECRET), max_size=20)
+
+
+def _in_pieces(redactor: Redactor, pieces: list[str]) -> str:
+    text = TextRedactor(redactor)
+    return "".join([*map(text.feed, pieces), text.flush()])
+
+
+@given(st.sets(_SECRET, min_size=1, max_size=4), _PIECES)
+@example({"abab"}, ["xab", "ab"])
+@example({"aaaa", "aaaaaaaa"}, ["aaaa", "aaaa"])
+def test_text_is_redacted_the_same_however_it_is_cut(secrets: set[str], pieces: list[str]) -> None:
+    """Pieces come out, joined, as the whole would: no secret in it, all other text kept."""
+    redactor = Redactor(secrets)
+    out = _in_pieces(redactor, pieces)
+    assert out == redactor.text("".join(pieces))
+    assert not any(secret in part for secret in secrets for part in out.split(MASK))
+
+
+@given(st.sets(_SECRET, min_size=1, max_size=3), st.lists(st.text("xyz ", max_size=5), max_size=20))
+def test_text_without_secrets_is_kept_as_it_is(secrets: set[str], pieces: list[str]) -> None:
+    """Nothing is added, nothing is taken, and nothing is held back to the end."""
+    redactor = Redactor(secrets)
+    text = TextRedactor(redactor)
+    assert [text.feed(piece) for piece in pieces] == pieces
+    assert text.flush() == ""
+    assert text.is_clear("".join(pieces))
+
+
+@given(st.integers(1, 13))
+def test_a_secret_in_two_pieces_is_found(cut: int) -> None:
+    """Wherever the model's stream cuts it."""
+    redactor = Redactor(["hunter2hunter2"])
+    assert (
+        _in_pieces(redactor, ["key: hunter2hunter2"[: 5 + cut], "hunter2hunter2"[cut:] + "."]) == "key: ***."
+    )
+
+
+def test_a_secret_that_never_ends_is_text() -> None:
+    """What only began like a secret comes out at the end."""
+    assert _in_pieces(Redactor(["hunter2hunter2"]), ["I see a hunter2", ""]) == "I see a hunter2"
+
+
+def test_values_are_redacted_everywhere() -> None:
+    """Keys, nested texts and a number that is the secret; other values keep their type."""
+    value = {
+        "hunter2hunter2": [1, True, None, {"a": "x hunter2hunter2"}],
+        "pin": 1234567890,
+        "n": 12345678901,
+    }
+    found = Redactor(["hunter2hunter2", "1234567890"]).value(value)
+    assert found == {"***": [1, True, None, {"a": "x ***"}], "pin": "***", "n": 12345678901}
+
+
+def test_a_value_too_deep_to_look_through_is_hidden() -> None:
+    """Rather than shown unseen."""
+    deep: list[object] = []
+    for _ in range(5000):
+        deep = [deep]
+    assert Redactor(["hunter2hunter2"]).value(deep) == MASK
+
+
+@pytest.mark.parametrize("secret", ['pass"word\\1', "pässwörd1", "line\nbreak1"])
+def test_a_secret_is_found_as_json_writes_it(secret: str) -> None:
+    """Escaped in either way, in text and in bytes."""
+    redactor = Redactor([secret])
+    for written in (secret, json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]):
+        assert redactor.text(f"<{written}>") == "<***>"
+        assert redactor.block(f"<{written}>".encode()) == b"<***>"
+
+
+def test_no_secrets_cost_nothing() -> None:
+    """An empty redactor is false, and harmless."""
+    redactor = Redactor([""])
+    assert not redactor
+    assert redactor.text("as it is") == "as it is"
+    assert _in_pieces(redactor, ["as ", "it is"]) == "as it is"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "secret"),
+    [
+        ("GEMINI_API_KEY", "abcd", True),
+        ("GEMINI_API_KEY", "abc", False),
+        ("MY_TOKEN", "12345678", True),
+        ("MY_TOKEN", "1234567", False),
+        ("SSH_AUTH_SOCK", "/tmp/agent.1", False),
+        ("PATH", "something long", False),
+    ],
+)
+def test_which_variables_hold_secrets(name: str, value: str, secret: bool) -> None:
+    """By name, where the value is no path and is long enough not to be a word."""
+    assert secrets_of({name: value}) == ({value} if secret else set())
+
+
+def test_names_of_secrets() -> None:
+    """Whatever case they are in."""
+    assert all(map(is_secret_name, ["aws_secret_access_key", "DB_PASSWORD", "GITHUB_PAT", "NPM_AUTH"]))
+    assert not any(map(is_secret_name, ["HOME", "LANG", "AUTHOR", "PATH"]))
