@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from contextvars import ContextVar
 from typing import Any, Literal, get_args
 
 import msgspec
@@ -19,6 +18,7 @@ Approval = Literal["default", "auto_edit", "yolo", "plan"]
 Leftovers = Literal["end", "keep"]
 
 MEGABYTE = 1024 * 1024
+_LONGEST = 200
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -91,14 +91,22 @@ def make_options(options: Options | None = None, /, **fields: Any) -> Options:
             problems.append((name, _no_such_option(name)))
     if known:
         merged = msgspec.structs.replace(merged, **known)
-    token = _CHECKED.set(merged)
-    try:
-        problems += _problems(merged)
-        if problems:
-            raise OptionsError([(name, _without_secrets(what)) for name, what in problems])
-    finally:
-        _CHECKED.reset(token)
+    problems += _problems(merged)
+    if problems:
+        raise OptionsError(_tellable(problems, merged))
     return merged
+
+
+def _tellable(problems: list[tuple[str, str]], options: Options) -> list[tuple[str, str]]:
+    """The problems without secrets, and then cut: half a secret would no longer be known for one."""
+    env = options.env if isinstance(options.env, Mapping) else {}
+    own = {str(name): value for name, value in env.items() if isinstance(value, str)}
+    redactor = Redactor(secrets_of({**os.environ, **own}))
+    return [(name, _cut(redactor.text(what))) for name, what in problems]
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]} ... {text[-_LONGEST // 2 :]}"
 
 
 def _problems(options: Options) -> list[tuple[str, str]]:
@@ -131,26 +139,14 @@ def _no_such_option(name: str) -> str:
     return f"there is no such option; did you mean {near[0]}?" if near else "there is no such option"
 
 
-# The options that are being checked: what is said about them must not show the secrets that they carry.
-_CHECKED: ContextVar[Options | None] = ContextVar("_CHECKED", default=None)
-
-
-def _without_secrets(text: str) -> str:
-    options = _CHECKED.get()
-    env = options.env if options is not None and isinstance(options.env, Mapping) else {}
-    own = {str(name): value for name, value in env.items() if isinstance(value, str)}
-    return Redactor(secrets_of({**os.environ, **own})).text(text)
-
-
 def _kind(value: object) -> str:
     """What a value is, where the value itself may be a secret."""
     return f"of type {type(value).__name__}"
 
 
 def _shown(value: object) -> str:
-    # Before it is cut: half a secret would no longer be known for one.
-    text = _without_secrets(repr(value))
-    return text if len(text) <= 60 else text[:57] + "..."
+    """The value as it was given; what is told of it is redacted and cut later, in one place."""
+    return repr(value)
 
 
 def _optional(check: Check) -> Check:

@@ -223,7 +223,9 @@ def test_unknown_way(machine: Machine) -> None:
     assert machine.look()["auth"].level == "warning"
 
 
-@pytest.mark.parametrize("where", ["work/.env", "work/.gemini/.env", ".env", "home/.gemini/.env"])
+@pytest.mark.parametrize(
+    "where", ["work/.env", "work/.gemini/.env", ".env", "home/.gemini/.env", "home/.env"]
+)
 def test_key_in_an_env_file(machine: Machine, tmp_path: Path, where: str) -> None:
     """A key in the env file that the CLI itself would read counts, and is not shown."""
     file = tmp_path / where

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import click
 
-from geminids.cli.signals import signals_noted, stop_on_signals
-from geminids.events.model import Event
+from geminids.cli.signals import signals_noted
 from geminids.options import Approval, Leftovers
 from geminids.outcome import EXIT_CODES
 from geminids.run.result import Result
-from geminids.run.run import Run, open_run
-
-if TYPE_CHECKING:
-    from geminids.views.terminal import TerminalView
+from geminids.run.run import open_run
 
 __all__ = ["run"]
 
@@ -63,7 +59,9 @@ def run(
     with _saving(save_events) as sink, signals_noted():
         # The CLI takes most of a second to load: it starts before we import what the rest needs.
         agent.launch()
-        result = _follow(agent, output, sink)
+        from geminids.cli.follow import follow
+
+        result = follow(agent, output, sink)
     if output == "text":
         _say_why(result)
     return exit_code(result)
@@ -106,99 +104,6 @@ def _saving(path: str | None) -> Any:
         return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb")
     except OSError as error:
         raise click.UsageError(f"--save-events: {Path(path)} cannot be written: {error.strerror}") from None
-
-
-def _follow(agent: Run, output: str, sink: IO[bytes] | None) -> Result:
-    """Read the events to their end, with signals turned into a stop."""
-    import anyio
-
-    view = _terminal_view(agent) if output == "pretty" else None
-    show, close = (view.show, view.close) if view else _plain(output)
-    gone = False
-
-    def put(write: Callable[..., None], *events: Event) -> None:
-        """Where nobody reads, the run is ended in order, and its last events are still saved."""
-        nonlocal gone
-        try:
-            if not gone:
-                write(*events)
-        except BrokenPipeError:
-            gone = True
-            agent.stop()
-
-    async def follow() -> None:
-        async with anyio.create_task_group() as tasks, agent:
-            # Of a run, signals only want `stop`.
-            tasks.start_soon(stop_on_signals, _Stopping(agent, view) if view else agent)  # type: ignore[arg-type]
-            if view and view.live:
-                tasks.start_soon(_tick, view)
-            while (batch := await agent.next_batch()) is not None:
-                put(show, *batch)
-                if sink is not None:
-                    _save(sink, batch)
-            tasks.cancel_scope.cancel()
-
-    try:
-        anyio.run(follow)
-    finally:
-        put(close)
-    if gone:
-        # Not BrokenPipeError: click makes exit code 1 of that one.
-        raise click.exceptions.Exit(141)
-    return agent.result
-
-
-async def _tick(view: TerminalView) -> None:
-    """The time that is shown goes on while no events come."""
-    import anyio
-
-    while True:
-        await anyio.sleep(0.1)
-        try:
-            view.tick()
-        except BrokenPipeError:
-            return  # the terminal was closed: its SIGHUP ends the run
-
-
-class _Stopping:
-    """A run that is seen to be stopping."""
-
-    def __init__(self, agent: Run, view: TerminalView) -> None:
-        self._agent = agent
-        self._view = view
-
-    def stop(self) -> None:
-        self._agent.stop()
-        try:
-            self._view.stopping()
-        except BrokenPipeError:
-            pass
-
-
-def _save(sink: IO[bytes], batch: Any) -> None:
-    from geminids.events.model import encode_event
-
-    sink.write(b"".join(encode_event(event) + b"\n" for event in batch))
-    sink.flush()
-
-
-def _terminal_view(agent: Run) -> TerminalView:
-    from geminids.views.terminal import TerminalView
-
-    return TerminalView(offline=agent.options.offline, home=str(agent.options.home))
-
-
-def _plain(output: str) -> tuple[Callable[..., None], Callable[[], None]]:
-    """How a batch of events is printed, and what ends the printing."""
-    from geminids.views import plain
-
-    one = plain.print_event if output == "events" else plain.print_answer
-
-    def batch(*events: Event) -> None:
-        for event in events:
-            one(event)
-
-    return batch, plain.flush
 
 
 def _say_why(result: Result) -> None:

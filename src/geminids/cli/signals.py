@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -33,12 +33,14 @@ def _note(number: int, frame: FrameType | None) -> None:
     _noted += 1
 
 
-async def stop_on_signals(run: Run) -> None:
-    """Stop the run at each signal, those that were noted first."""
+async def stop_on_signals(run: Run, told: Callable[[], None]) -> None:
+    """Stop the run at each signal, those that were noted first, and tell of it."""
     import anyio
 
     with anyio.open_signal_receiver(*_STOPPING) as signals:
         for _ in range(_noted):
             run.stop()
+            told()
         async for _ in signals:
             run.stop()
+            told()

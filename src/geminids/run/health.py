@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
+from geminids.launch.home import SourceHome, secrets_in_files
 from geminids.launch.plan import Refused, make_plan
 from geminids.options import Options
 from geminids.redact import Redactor, secrets_of
@@ -146,9 +147,10 @@ def _secrets(options: Options, environ: Mapping[str, str]) -> frozenset[str]:
     """The secrets of this process, of the options, and of the env files that a run would read."""
     try:
         scene = Scene(options, environ)
-        home = scene.source
-        local = {} if isinstance(home, Exception) else sign_in.local_env(scene.cwd, home.gemini)[1]
-        return secrets_of(scene.env) | secrets_of(environ) | secrets_of(local)
+        source = scene.source
+        if not isinstance(source, SourceHome):
+            source = SourceHome("none", scene.cwd, {})
+        return secrets_of(scene.env) | secrets_of(environ) | secrets_in_files(source, str(scene.cwd))
     except Exception:
         return secrets_of(environ)
 

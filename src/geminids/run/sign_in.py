@@ -38,7 +38,7 @@ def auth(scene: Scene) -> Check:
     source = scene.source
     if isinstance(source, SettingsProblem):
         return Check("auth", "skipped", "the settings of this home cannot be read")
-    file, from_file = local_env(scene.cwd, source.gemini)
+    file, from_file = local_env(scene.cwd, source.path)
     env = {**from_file, **{name: value for name, value in scene.env.items() if value}}
     found = choose_auth(scene.env, source.settings)
     if found.mode == "none" and from_file:
@@ -49,17 +49,22 @@ def auth(scene: Scene) -> Check:
     return _judge(found, env, source)
 
 
-def local_env(cwd: Path, gemini_home: Path) -> tuple[Path | None, dict[str, str]]:
+def local_env(cwd: Path, home: Path) -> tuple[Path | None, dict[str, str]]:
     """The env file that the CLI would read by itself (settings.ts, findEnvFile), and what it sets."""
-    folders = (cwd, *cwd.parents)
-    places = [place for folder in folders for place in (folder / ".gemini" / ".env", folder / ".env")]
-    for file in (*places, gemini_home / ".env"):
+    for file in (folder / name for folder in (cwd, *cwd.parents, home) for name in (".gemini/.env", ".env")):
         try:
-            return file, read_env_file(file.read_text("utf-8"), str(file))
+            text = file.read_text("utf-8", "replace")
         except (FileNotFoundError, NotADirectoryError):
             continue
-        except (OSError, UnicodeDecodeError, EnvFileProblem):
+        except OSError:
             return file, {}
+        found: dict[str, str] = {}
+        for line in text.splitlines():
+            try:
+                found |= read_env_file(line, str(file))
+            except EnvFileProblem:
+                continue  # the CLI passes over it too
+        return file, found
     return None, {}
 
 

@@ -6,20 +6,21 @@ import sys
 
 from geminids.events.model import Event, Finished, encode_event
 
-__all__ = ["flush", "print_answer", "print_event"]
+__all__ = ["flush", "print_answer", "print_events"]
 
 
-def print_event(event: Event) -> None:
-    """One event, one line of JSON."""
-    sys.stdout.buffer.write(encode_event(event) + b"\n")
+def print_events(*events: Event) -> None:
+    """Each event as one line of JSON; those of one call are written at once."""
+    sys.stdout.buffer.write(b"".join(encode_event(event) + b"\n" for event in events))
     sys.stdout.buffer.flush()
 
 
-def print_answer(event: Event) -> None:
+def print_answer(*events: Event) -> None:
     """The answer, when it is whole."""
-    if isinstance(event, Finished) and event.answer:
-        text = event.answer if event.answer.endswith("\n") else event.answer + "\n"
-        sys.stdout.buffer.write(text.encode("utf-8", "replace"))
+    for event in events:
+        if isinstance(event, Finished) and event.answer:
+            text = event.answer if event.answer.endswith("\n") else event.answer + "\n"
+            sys.stdout.buffer.write(text.encode("utf-8", "replace"))
 
 
 def flush() -> None:
