@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -129,3 +130,42 @@ def _words(process: psutil.Process) -> list[str]:
         return process.cmdline()
     except psutil.Error:
         return []
+
+
+StandIn = Callable[..., Options]
+
+_HEAD = """\
+#!{python} -IS
+import json, os, subprocess, sys, time
+if "--version" in sys.argv:
+    print("0.61.0")
+    sys.exit()
+def out(data, fd=1):
+    view = memoryview(data.encode() if isinstance(data, str) else data)
+    while view:
+        view = view[os.write(fd, view):]
+def line(kind, **fields):
+    stamp = "2026-11-16T03:27:52.123Z"
+    return json.dumps({{"type": kind, "timestamp": stamp, **fields}}, separators=(",", ":")) + "\\n"
+def say(text):
+    return line("message", role="assistant", content=text, delta=True)
+INIT = line("init", session_id="s-1", model="auto") + line("message", role="user", content="hi")
+DONE = line("result", status="success", stats=dict(total_tokens=3, input_tokens=1, output_tokens=2))
+"""
+
+
+@pytest.fixture
+def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandIn:
+    """Make a CLI out of a body of Python, with `out`, `line`, `say`, `INIT` and `DONE`; gives options for it."""
+    monkeypatch.setenv("GEMINIDS_HOME", str(tmp_path / "geminids"))
+    work = tmp_path / "work"
+    work.mkdir()
+
+    def make(body: str, **fields: Any) -> Options:
+        script = tmp_path / f"gemini-{len(list(tmp_path.glob('gemini-*')))}"
+        script.write_text(_HEAD.format(python=sys.executable) + body)
+        script.chmod(0o755)
+        given = {"gemini": str(script), "home": "isolated", "cwd": str(work), "grace": 1.0}
+        return Options(**{**given, **fields})
+
+    return make

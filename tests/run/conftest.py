@@ -1,13 +1,11 @@
-"""A stand-in for the CLI: a real process that writes what a test wants, run through the whole pipeline."""
+"""What the tests of the lane share: the laws that every run keeps, and a look at memory."""
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from pathlib import Path
 from typing import Any
 
 import psutil
@@ -18,48 +16,12 @@ from geminids import Finished, Options, Started, Text, ToolFinished, ToolStarted
 
 StandIn = Callable[..., Options]
 
-_HEAD = """\
-#!{python} -IS
-import json, os, subprocess, sys, time
-if "--version" in sys.argv:
-    print("0.61.0")
-    sys.exit()
-def out(data, fd=1):
-    view = memoryview(data.encode() if isinstance(data, str) else data)
-    while view:
-        view = view[os.write(fd, view):]
-def line(kind, **fields):
-    stamp = "2026-11-16T03:27:52.123Z"
-    return json.dumps({{"type": kind, "timestamp": stamp, **fields}}, separators=(",", ":")) + "\\n"
-def say(text):
-    return line("message", role="assistant", content=text, delta=True)
-INIT = line("init", session_id="s-1", model="auto") + line("message", role="user", content="hi")
-DONE = line("result", status="success", stats=dict(total_tokens=3, input_tokens=1, output_tokens=2))
-"""
-
 
 @pytest.fixture(params=["asyncio", "trio"])
 def anyio_backend(request: pytest.FixtureRequest) -> str:
     """Both event loops."""
     backend: str = request.param
     return backend
-
-
-@pytest.fixture
-def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StandIn:
-    """Make a CLI out of a body of Python, with `out`, `line`, `say`, `INIT` and `DONE`; gives options for it."""
-    monkeypatch.setenv("GEMINIDS_HOME", str(tmp_path / "geminids"))
-    work = tmp_path / "work"
-    work.mkdir()
-
-    def make(body: str, **fields: Any) -> Options:
-        script = tmp_path / f"gemini-{len(list(tmp_path.glob('gemini-*')))}"
-        script.write_text(_HEAD.format(python=sys.executable) + body)
-        script.chmod(0o755)
-        given = {"gemini": str(script), "home": "isolated", "cwd": str(work), "grace": 1.0}
-        return Options(**{**given, **fields})
-
-    return make
 
 
 @pytest.fixture
