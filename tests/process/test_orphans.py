@@ -25,8 +25,9 @@ HOST = """
 import os, sys
 from geminids.process.child import spawn
 from geminids.process.marker import new_mark, with_mark
-child = spawn(sys.argv[2:], cwd="/", env=with_mark(os.environ, new_mark(sys.argv[1])))
-print(child.pid, flush=True)
+mark = new_mark(sys.argv[1])
+child = spawn(sys.argv[2:], cwd="/", env=with_mark(os.environ, mark))
+print(child.pid, mark, flush=True)
 os._exit(0)
 """
 SLEEP = ("sleep", "300")
@@ -37,22 +38,24 @@ Abandon = Callable[..., psutil.Process]
 
 @pytest.fixture
 def abandon(places: Places) -> Iterator[Abandon]:
-    """Have a host start a program and die; what it left is ended after the test, by its pid."""
-    left: list[psutil.Process] = []
+    """Have a host start a program and die; what it left is ended after the test, by its mark."""
+    marks: list[str] = []
 
     def abandon(*argv: str, run_id: str = "run-x", env: dict[str, str] | None = None) -> psutil.Process:
         outside = {name: value for name, value in os.environ.items() if name != MARKER}
         outside["GEMINIDS_HOME"] = str(places.root)
         command = [sys.executable, "-c", HOST, run_id, *argv]
         said = subprocess.run(command, env={**outside, **(env or {})}, stdout=subprocess.PIPE, check=True)
-        left.append(psutil.Process(int(said.stdout)))
-        return left[-1]
+        pid, mark = said.stdout.decode().split()
+        marks.append(mark)
+        return psutil.Process(int(pid))
 
     yield abandon
-    for process in left:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.kill()
-        until(functools.partial(gone, process))
+    for mark in marks:
+        for process in marked(mark):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        until(functools.partial(none_left, mark))
 
 
 @pytest.fixture
@@ -80,6 +83,10 @@ def gone(process: psutil.Process) -> bool:
         return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
+
+
+def none_left(mark: str) -> bool:
+    return not marked(mark)
 
 
 def pids(ones: tuple[Orphan, ...]) -> set[int]:

@@ -177,6 +177,9 @@ def hosts(world: Any) -> Iterator[Hosts]:
         if host.poll() is None:
             host.kill()
             host.wait()
+    for file in (hosts.events, hosts.errors):  # shown where the test has failed
+        if file.exists():
+            print(f"{file.name} ends with: {file.read_text(errors='replace')[-1500:]}")
 
 
 @pytest.fixture

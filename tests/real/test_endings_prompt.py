@@ -64,14 +64,21 @@ def test_a_prompt_that_cannot_be_sent_starts_nothing(make_world: Any, prompt: st
     ],
 )
 def test_a_long_prompt_arrives_whole(world: Any, prompt: str) -> None:
-    """Up to the CLI's limits not a character is lost on the way through stdin."""
+    """Up to the CLI's limits not a character is lost on the way in; on the way out its echo can be.
+
+    The CLI exits without waiting for its pipe to be read: on a busy machine the result behind the megabytes of
+    the echo is lost with them, and a run without a result is cut off, never a success.
+    """
     world.gateway.reply(text="read")
-    assert ended(world.events(prompt), "success").text == "read"
+    finished = world.events(prompt)[-1]
     assert sent(world) == [prompt]
+    if finished.outcome == "success":
+        assert finished.text == "read"
+    else:
+        assert (finished.failure.kind, finished.exit_code) == ("cut_off", 0)
 
 
 @pytest.mark.deep
-@pytest.mark.xfail(reason="run/headless.py does not hand Evidence.total_tokens over yet", strict=False)
 def test_a_conversation_too_long_for_the_model_is_no_success(make_world: Any) -> None:
     """The CLI then sends nothing and says success, or loses its own result in the pipe: never a success of ours."""
     world = make_world("0.61.0")

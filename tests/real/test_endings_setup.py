@@ -137,7 +137,6 @@ def test_a_session_that_is_not_there_where_none_is(make_world: Any) -> None:
 
 
 @pytest.mark.deep
-@pytest.mark.xfail(reason="run/headless.py does not hand Evidence.resume over yet", strict=False)
 def test_another_session_than_the_one_asked_for_is_no_success(make_world: Any) -> None:
     """0.41.2 begins a new one in silence, whichever was asked for, and says success."""
     world = make_world("0.41.2")

@@ -142,7 +142,7 @@ def test_a_deadline_stops_a_run(world: Any, stage: Callable[..., Any], way: str,
             break  # else this machine was too slow to get there in time
     last_heard = world.gateway.requests[-1].at if way == "idle" else watched.events[0].at / 1000
     watched.stopped_at = last_heard + limit
-    assert watched.known_at > watched.stopped_at - 0.1
+    assert watched.known_at > watched.stopped_at - 1  # the CLI spoke last a moment before its request came
     watched.check(where, "timed_out")
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
 
 from geminids import Options
@@ -432,3 +433,18 @@ def test_live_on_trio(make_world: Callable[[str], Any]) -> None:
     found = anyio.run(look, backend="trio")
     assert found["live"].level == "ok", found["live"]
     assert "scripted" in found["live"].detail
+
+
+@pytest.mark.real
+def test_live_without_network(make_world: Callable[[str], Any]) -> None:
+    """An API that cannot be reached is told as such, well before the time is up."""
+    world = make_world("0.61.0")
+    nowhere = {"GOOGLE_GEMINI_BASE_URL": "http://127.0.0.1:9"}
+
+    async def look() -> dict[str, Check]:
+        options = msgspec.structs.replace(world.options(env=nowhere), model=None)
+        return {check.code: check for check in await check_environment(options, live=True)}
+
+    check = anyio.run(look)["live"]
+    assert check.level == "error"
+    assert "(network)" in check.detail

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from geminids.options import Options
 from geminids.run.stopping import LINGERING
@@ -22,7 +21,6 @@ class Deadlines:
         self._began = self._heard = time.monotonic()
         self._spoke = False
         self._closed_at: float | None = None
-        self._paused = 0
         self.busy = False
         """A tool runs: silence means work."""
 
@@ -37,16 +35,6 @@ class Deadlines:
         """The CLI has given its result or closed its output: it should go now."""
         if self._closed_at is None:
             self._closed_at = time.monotonic()
-
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        """Silence that is not the CLI's does not count."""
-        self._paused += 1
-        try:
-            yield
-        finally:
-            self._paused -= 1
-            self._heard = time.monotonic()
 
     async def watch(self, tell: Callable[[str], None]) -> None:
         """Wait for the first deadline to pass, and tell its reason."""
@@ -74,7 +62,7 @@ class Deadlines:
             found.append((self._began + options.start_timeout, reason))
             # A slow start is no silence: each clock has its own time.
             return min(found)
-        if options.idle_timeout is not None and not self.busy and not self._paused:
+        if options.idle_timeout is not None and not self.busy:
             reason = f"timed out: {options.idle_timeout:g} s of silence in which no tool ran"
             found.append((self._heard + options.idle_timeout, reason))
         return min(found)

@@ -19,10 +19,10 @@ from geminids.redact import Redactor
 from geminids.run.deadlines import Deadlines
 from geminids.run.outbox import Outbox
 from geminids.run.reports import Reports
-from geminids.run.stopping import LINGERING, Stopping, end_processes, end_processes_now, listed
+from geminids.run.stopping import LINGERING, WRONG_SESSION, Stopping, end_processes, end_processes_now, listed
 from geminids.wire.endings import Ending, Evidence, judge
 from geminids.wire.stderr import Remark, StderrReader
-from geminids.wire.stream_json import decode_block, error_of
+from geminids.wire.stream_json import decode_block, error_of, stats_of
 
 if TYPE_CHECKING:
     import anyio
@@ -135,8 +135,10 @@ class HeadlessLane:
                 tasks.start_soon(self.deadlines.watch, self._on_deadline)
                 if self._unsent:
                     tasks.start_soon(self.child.feed, self._unsent)
+                # psutil takes 34 ms: they pass while the CLI loads, not when it has gone.
+                from geminids.process import stop  # noqa: F401
+
                 await self._over.wait()
-                self._outbox.lift()
                 if self.child.exit_code is not None:
                     self._drain()  # its result may be in the pipe still, and decides what becomes of leftovers
                 self._ended = await end_processes(
@@ -182,6 +184,7 @@ class HeadlessLane:
     def _judge(self) -> Ending:
         result = self.stream.result
         error = error_of(result.error) if result else None
+        stats = stats_of(result.stats) if result else None
         return judge(
             Evidence(
                 release=self._plan.release,
@@ -192,6 +195,9 @@ class HeadlessLane:
                 error_lines=tuple((line.severity, line.message) for line in self.stream.errors),
                 answer=self._fold.answer,
                 stderr=self._stderr.tail,
+                resume=self._options.resume,
+                total_tokens=stats.total_tokens if stats else None,
+                tool_calls=stats.tool_calls if stats else None,
             )
         )
 
@@ -223,16 +229,9 @@ class HeadlessLane:
         while chunk := await self.child.read_stdout():
             self.deadlines.heard(stdout=True)
             self._take_stdout(chunk)
-            await self._room()
             await anyio.lowlevel.checkpoint()
         self.deadlines.closed()
         done.set()
-
-    async def _room(self) -> None:
-        if self._outbox.full:
-            # The consumer is slow, not the CLI: the idle clock stands still.
-            with self.deadlines.paused():
-                await self._outbox.room()
 
     def _take_stdout(self, chunk: bytes) -> None:
         block = self._lines.feed(chunk)
@@ -262,7 +261,6 @@ class HeadlessLane:
         while chunk := await self.child.read_stderr():
             self.deadlines.heard(stdout=False)
             self._take_stderr(self._stderr_lines.feed(chunk))
-            await self._room()
             await anyio.lowlevel.checkpoint()
         done.set()
 
@@ -271,7 +269,11 @@ class HeadlessLane:
         if block:
             text = self._redactor.block(block).decode("utf-8", "replace")
             self._reports.look_for(text)
-            self._put([self._told(remark) for remark in self._stderr.read(text)], len(block))
+            remarks = self._stderr.read(text)
+            self._put([self._told(remark) for remark in remarks], len(block))
+            if any(remark.code == "fresh_session" for remark in remarks) and self._options.resume != "latest":
+                # Before it does anything in a conversation that nobody asked for (seen on 0.41.2).
+                self._begin_to_stop(WRONG_SESSION, by_deadline=False)
 
     def _told(self, remark: Remark) -> Event:
         retry = Retry(remark.attempt, remark.http_status) if remark.code == "retry" else None

@@ -7,13 +7,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
+from geminids.events.model import Notice
 from geminids.launch.home import SourceHome, secrets_in_files
 from geminids.launch.plan import Refused, make_plan
 from geminids.options import Options
 from geminids.redact import Redactor, secrets_of
 from geminids.run import checks, sign_in
-from geminids.run.ask import ask
 from geminids.run.checks import Check, Level, Scene
+from geminids.run.result import Result
+from geminids.run.run import open_run
+from geminids.toolchain import Gemini, models_of
+from geminids.wire.hints import hint_for
 
 __all__ = ["Check", "Level", "check_environment", "would_work"]
 
@@ -103,8 +107,21 @@ async def _live(options: Options, found: Sequence[Check], timeout: float) -> Che
     """One real run with a tiny prompt."""
     if any(check.code == "plan" and check.level != "ok" for check in found):
         return Check("live", "skipped", "a run cannot be started: see the checks above")
-    probe = msgspec.structs.replace(
+    retry: Notice | None = None
+    try:
+        async with open_run(_PROMPT, _probe(options, timeout)) as run:
+            async for event in run:
+                if isinstance(event, Notice) and event.code == "retry":
+                    retry = event
+    except Exception as error:
+        return _broken("live", error)
+    return _told(run.result, retry, offline=options.offline)
+
+
+def _probe(options: Options, timeout: float) -> Options:
+    return msgspec.structs.replace(
         options,
+        model=options.model or _plain_model(Scene(options, os.environ)),
         timeout=timeout,
         approval="default",
         resume=None,
@@ -112,19 +129,38 @@ async def _live(options: Options, found: Sequence[Check], timeout: float) -> Che
         leftovers="end",
         max_attempts=options.max_attempts or _ATTEMPTS,
     )
-    try:
-        result = await ask(_PROMPT, probe)
-    except Exception as error:
-        return _broken("live", error)
+
+
+def _plain_model(scene: Scene) -> str | None:
+    """`flash` where nobody has named a model.
+
+    `auto` asks the model router first, which tries an API that cannot be reached for more than a minute,
+    whatever `general.maxAttempts` says (seen on 0.61.0).
+    """
+    settings = scene.source.settings if isinstance(scene.source, SourceHome) else {}
+    chosen = settings.get("model")
+    if scene.env.get("GEMINI_MODEL") or (isinstance(chosen, dict) and chosen.get("name")):
+        return None
+    known = models_of(scene.gemini.release) if isinstance(scene.gemini, Gemini) else ()
+    return "flash" if any(model.id == "flash" for model in known) else None
+
+
+def _told(result: Result, retry: Notice | None, *, offline: bool) -> Check:
     took = f"{result.duration_ms / 1000:.1f} s"
     if result.ok:
-        model = "the scripted model" if options.offline else "the model"
+        model = "the scripted model" if offline else "the model"
         return Check("live", "ok", f"a run succeeded in {took}: {model} answered")
     if result.failure is not None:
         detail = f"{result.outcome} ({result.failure.kind}) after {took}: {result.failure.message}"
         return Check("live", "error", detail, result.failure.hint)
+    detail = f"{result.outcome} after {took}: {result.reason}"
+    if retry is not None:
+        status = retry.retry.http_status if retry.retry else None
+        return Check(
+            "live", "error", f"{detail}; {retry.message}", hint_for("server" if status else "network")
+        )
     hint = "Give it more time with --live-timeout." if result.outcome == "timed_out" else None
-    return Check("live", "error", f"{result.outcome} after {took}: {result.reason}", hint)
+    return Check("live", "error", detail, hint)
 
 
 def _believe(found: Sequence[Check], options: Options) -> list[Check]:

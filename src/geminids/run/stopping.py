@@ -13,9 +13,10 @@ from geminids.redact import Redactor
 if TYPE_CHECKING:
     from geminids.process.tree import Ended
 
-__all__ = ["LINGERING", "Stopping", "end_processes", "end_processes_now", "listed"]
+__all__ = ["LINGERING", "WRONG_SESSION", "Stopping", "end_processes", "end_processes_now", "listed"]
 
 LINGERING = "the CLI closed its output and did not exit"
+WRONG_SESSION = "the CLI began another session than the one to resume"
 _LONGEST_COMMAND = 200
 
 
@@ -43,8 +44,8 @@ class Stopping:
 
     @property
     def wanted(self) -> bool:
-        """Whether anybody wanted the run to end: a CLI that is done and lingers is ended all the same."""
-        return self.reason is not None and self.reason != LINGERING
+        """Whether anybody wanted the run to end, as against a CLI that went wrong by itself and was ended for it."""
+        return self.reason not in (None, LINGERING, WRONG_SESSION)
 
 
 async def end_processes(

@@ -70,12 +70,13 @@ class Ending(msgspec.Struct, frozen=True):
 
 def judge(evidence: Evidence) -> Ending:
     """Judge a run that we did not stop ourselves."""
-    if evidence.result_status is None:
-        return _without_result(evidence)
-    if evidence.resume not in (None, "latest") and _NO_SESSIONS in evidence.stderr:
+    named = evidence.resume not in (None, "latest")
+    if named and _NO_SESSIONS in evidence.stderr and not _NO_SESSION.search(evidence.stderr):
         # 0.34 to 0.5x begin a new session where the folder has none, whichever was asked for.
         message = f'the session "{evidence.resume}" was not found, and the CLI began a new one'
         return _failed(evidence, "session_not_found", message)
+    if evidence.result_status is None:
+        return _without_result(evidence)
     if evidence.result_status == "success":
         return _said_success(evidence)
     return _said_error(evidence)

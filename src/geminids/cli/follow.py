@@ -1,0 +1,136 @@
+"""Follow a run to its end: show its events, save them, and turn signals into a stop."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import IO, TYPE_CHECKING
+
+import click
+
+from geminids.cli.signals import stop_on_signals
+from geminids.events.model import Event, encode_event
+from geminids.outcome import EXIT_CODES
+from geminids.run.result import Result
+from geminids.run.run import Run
+
+if TYPE_CHECKING:
+    from anyio import CancelScope
+
+    from geminids.views.terminal import TerminalView
+
+__all__ = ["follow"]
+
+# Who does not read for so long after a stop will not read any more.
+_PATIENCE = 1.0
+_TICK = 0.1
+
+
+def follow(agent: Run, output: str, sink: IO[bytes] | None) -> Result:
+    """Read the events to their end; the exit code is 141 where whoever read us has gone."""
+    import anyio
+
+    follower = _Follower(agent, output, sink)
+    try:
+        anyio.run(follower.follow)
+    finally:
+        follower.close()
+    if follower.stuck:
+        # A thread waits in a write that nobody reads: leaving in the ordinary way would wait for it.
+        os._exit(EXIT_CODES["interrupted"])
+    if follower.reader_gone:
+        # Not BrokenPipeError: click makes exit code 1 of that one.
+        raise click.exceptions.Exit(141)
+    return agent.result
+
+
+class _Follower:
+    """Writes in a thread: a reader that does not read (a paused pager) must not stop the deadlines."""
+
+    def __init__(self, agent: Run, output: str, sink: IO[bytes] | None) -> None:
+        self._agent = agent
+        self._sink = sink
+        self._view = _terminal_view(agent) if output == "pretty" else None
+        self._show: Callable[..., None]
+        self._close: Callable[[], None]
+        self._show, self._close = (self._view.show, self._view.close) if self._view else _plain(output)
+        self.reader_gone = False
+        self.stuck = False
+
+    async def follow(self) -> None:
+        import anyio
+
+        self._stopped = anyio.Event()
+        self._one_at_a_time = anyio.CapacityLimiter(1)
+        async with anyio.create_task_group() as tasks, self._agent:
+            tasks.start_soon(stop_on_signals, self._agent, self._stopped.set)
+            if self._view:
+                tasks.start_soon(self._say_stopping, self._view)
+                if self._view.live:
+                    tasks.start_soon(self._tick, self._view)
+            while (batch := await self._agent.next_batch()) is not None:
+                if self._sink is not None:
+                    self._sink.write(b"".join(encode_event(event) + b"\n" for event in batch))
+                    self._sink.flush()
+                await self._write(self._show, *batch)
+            tasks.cancel_scope.cancel()
+
+    def close(self) -> None:
+        if not self.stuck:
+            self._put(self._close)
+
+    async def _write(self, write: Callable[..., None], *events: Event) -> None:
+        """Write in the thread; after a stop, give up on a reader that does not read."""
+        import anyio
+
+        if self.stuck or self.reader_gone:
+            return
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._give_up, tasks.cancel_scope)
+            await anyio.to_thread.run_sync(
+                self._put, write, *events, abandon_on_cancel=True, limiter=self._one_at_a_time
+            )
+            tasks.cancel_scope.cancel()
+        if self.reader_gone:
+            # The run is ended in order, and its last events are still saved.
+            self._agent.stop()
+
+    async def _give_up(self, scope: CancelScope) -> None:
+        import anyio
+
+        await self._stopped.wait()
+        await anyio.sleep(_PATIENCE)
+        self.stuck = True
+        scope.cancel()
+
+    def _put(self, write: Callable[..., None], *events: Event) -> None:
+        try:
+            if not self.reader_gone:
+                write(*events)
+        except BrokenPipeError:
+            self.reader_gone = True
+
+    async def _tick(self, view: TerminalView) -> None:
+        """The time that is shown goes on while no events come."""
+        import anyio
+
+        while True:
+            await anyio.sleep(_TICK)
+            await self._write(view.tick)
+
+    async def _say_stopping(self, view: TerminalView) -> None:
+        await self._stopped.wait()
+        await self._write(view.stopping)
+
+
+def _terminal_view(agent: Run) -> TerminalView:
+    from geminids.views.terminal import TerminalView
+
+    return TerminalView(offline=agent.options.offline, home=str(agent.options.home))
+
+
+def _plain(output: str) -> tuple[Callable[..., None], Callable[[], None]]:
+    """How a batch of events is printed, and what ends the printing."""
+    from geminids.views import plain
+
+    return (plain.print_events if output == "events" else plain.print_answer), plain.flush

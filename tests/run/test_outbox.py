@@ -1,0 +1,63 @@
+"""The outbox: every batch, once, in order, and no more memory than a few megabytes."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import anyio
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from geminids.events.ledger import Ledger
+from geminids.run import spool
+from geminids.run.outbox import Outbox
+
+MEGABYTE = 1024 * 1024
+
+
+def _all(puts: list[tuple[int, int, int]]) -> None:
+    """Put and take as told; in the end everything has come out as it went in."""
+    outbox, ledger = Outbox(), Ledger()
+    expected, found = [], []
+
+    async def take(most: int) -> None:
+        while most and (outbox._batches or outbox._spool or outbox._overflow):
+            found.extend(await outbox.take() or ())
+            most -= 1
+
+    async def play() -> None:
+        for events, size, taken in puts:
+            batch = [ledger.notice("info", "noise", "x") for _ in range(events)]
+            expected.extend(batch)
+            outbox.put(batch, size)
+            await take(taken)
+        outbox.close()
+        await take(10**9)
+        assert await outbox.take() is None
+
+    anyio.run(play)
+    assert found == expected
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3 * MEGABYTE), st.integers(0, 3)), max_size=30))
+def test_any_order_of_putting_and_taking_keeps_the_order(puts: list[tuple[int, int, int]]) -> None:
+    """Whether a batch waits in memory or on disk cannot be told from what comes out."""
+    _all(puts)
+
+
+def test_a_full_disk_costs_memory_and_no_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What cannot be written stays in memory, behind what was written before."""
+    real, calls = os.pwrite, 0
+
+    def full(fd: int, data: Any, offset: int) -> int:
+        nonlocal calls
+        calls += 1
+        if calls > 2:
+            raise OSError(28, "No space left on device")
+        return real(fd, data, offset)
+
+    monkeypatch.setattr(spool.os, "pwrite", full)
+    _all([(3, 3 * MEGABYTE, 0)] * 8)
+    assert calls > 2
