@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from geminids.launch.auth import choose_auth
@@ -42,7 +44,7 @@ def test_an_error_after_a_comment_is_on_the_right_line() -> None:
 
 def test_ours_go_over_the_users_object_by_object() -> None:
     """What we do not set stays the user's."""
-    user = {
+    user: dict[str, Any] = {
         "general": {"vimMode": True, "sessionRetention": {"enabled": True, "maxAge": "1d"}},
         "mcpServers": {"a": {}},
     }

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 
 from geminids.events.ledger import Ledger
-from geminids.run import spool
+from geminids.events.model import Event
 from geminids.run.outbox import Outbox
 
 MEGABYTE = 1024 * 1024
@@ -20,7 +20,8 @@ MEGABYTE = 1024 * 1024
 def _all(puts: list[tuple[int, int, int]]) -> None:
     """Put and take as told; in the end everything has come out as it went in."""
     outbox, ledger = Outbox(), Ledger()
-    expected, found = [], []
+    expected: list[Event] = []
+    found: list[Event] = []
 
     async def take(most: int) -> None:
         while most and (outbox._batches or outbox._spool or outbox._overflow):
@@ -58,6 +59,6 @@ def test_a_full_disk_costs_memory_and_no_events(monkeypatch: pytest.MonkeyPatch)
             raise OSError(28, "No space left on device")
         return real(fd, data, offset)
 
-    monkeypatch.setattr(spool.os, "pwrite", full)
+    monkeypatch.setattr(os, "pwrite", full)
     _all([(3, 3 * MEGABYTE, 0)] * 8)
     assert calls > 2
