@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -78,7 +78,7 @@ def write_home(source: SourceHome, settings: Settings, places: Places) -> Path:
     same settings always do.
     """
     text = json.dumps(settings, indent=2, sort_keys=True)
-    key = hashlib.sha256(f"{source.path}\0{text}".encode()).hexdigest()[:16]
+    key = _digest(f"{source.path}\0{text}")
     home = private_dir(places.homes / f"{source.name}-{key}")
     gemini = private_dir(home / ".gemini")
     for name in _SHARED:
@@ -132,10 +132,16 @@ def _mcp_variables(settings: Settings) -> dict[str, str]:
 def system_settings_file(settings: Mapping[str, Any], places: Places) -> Path:
     """For releases that know no private home (before 0.25): a file for GEMINI_CLI_SYSTEM_SETTINGS_PATH."""
     text = json.dumps(settings, indent=2, sort_keys=True)
-    key = hashlib.sha256(text.encode()).hexdigest()[:16]
+    key = _digest(text)
     file = private_dir(places.homes) / f"system-{key}.json"
     _write_private(file, text)
     return file
+
+
+def _digest(text: str) -> str:
+    """A name for some contents. Not hashlib: that loads OpenSSL, 16 ms before the spawn, and nobody is kept out."""
+    data = text.encode("utf-8", "surrogateescape")
+    return f"{zlib.crc32(data):08x}{zlib.crc32(data[::-1]):08x}"
 
 
 def _texts(folder: Path) -> list[str]:
