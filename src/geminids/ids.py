@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 
-__all__ = ["is_session_id", "new_run_id", "new_session_id"]
+__all__ = ["is_session_id", "new_run_id"]
 
 # The CLI takes [A-Za-z0-9-_]+ for --session-id; a path or a flag must never pass for an id.
 _SESSION_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,127}")
@@ -20,20 +20,6 @@ def is_session_id(text: str) -> bool:
     return _SESSION_ID.fullmatch(text) is not None
 
 
-def new_session_id() -> str:
-    """A uuid4: two sessions of one minute whose first 8 characters agree would share one file."""
-    return _uuid4()
-
-
 def new_run_id() -> str:
     """An id for one run: short enough for a log line, and safe as a file name."""
     return "run-" + os.urandom(8).hex()
-
-
-def _uuid4() -> str:
-    # uuid.uuid4() without `import uuid`, which costs 10 ms at start.
-    raw = bytearray(os.urandom(16))
-    raw[6] = raw[6] & 0x0F | 0x40
-    raw[8] = raw[8] & 0x3F | 0x80
-    text = raw.hex()
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"

@@ -39,7 +39,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     resume: str | None = None
     """A session id of this `cwd`, or `latest`."""
     session_id: str | None = None
-    """The id for a new session; one is minted where the release can take it."""
+    """The id for a new session (0.41 and newer); None leaves it to the CLI, which is faster."""
     max_turns: int | None = None
     """How many model turns a run may take."""
     max_attempts: int | None = None

@@ -117,7 +117,8 @@ def test_a_secret_that_reads_like_a_word_of_the_cli_takes_nothing_away() -> None
         b'{"type":"result","timestamp":"2026-11-16T03:27:52.123Z","status":"success","stats":{"total_tokens":12345678}}\n'
     )
     stream = StreamTranslator(Ledger(), Redactor(["timestamp", "assistant", "session_id", "12345678"]))
-    (text,) = [*stream.translate(decode_block(block)), *stream.finish()]
+    session, text = [*stream.translate(decode_block(block)), *stream.finish()]
+    assert isinstance(session, Notice)
     assert isinstance(text, Text)
     assert (text.at, text.text) == (1794799672123, "the ***")
     assert stream.init is not None
@@ -184,7 +185,7 @@ def test_odd_results_are_told() -> None:
     ]
     events = _translate(lines)
     codes = [event.code for event in events if isinstance(event, Notice)]
-    assert codes == ["protocol", "protocol", "protocol", "protocol", "unknown_role"]
+    assert codes == ["protocol", "protocol", "session", "protocol", "protocol", "unknown_role"]
 
 
 def test_many_odd_lines_take_linear_time() -> None:

@@ -64,10 +64,9 @@ def test_flags_carry_their_values_with_an_equals_sign(plan_of: Any) -> None:
     assert not any("secret words" in word for word in plan.argv)
 
 
-def test_a_session_id_is_minted_only_where_the_release_takes_one(plan_of: Any) -> None:
-    """From 0.41 on; never for a resumed session."""
-    assert plan_of(version="0.61.0").session_id is not None
-    assert plan_of(version="0.40.0").session_id is None
+def test_a_session_id_is_given_only_where_it_was_asked_for(plan_of: Any) -> None:
+    """The CLI would read every session of the folder first; and a resumed session has its own."""
+    assert not any("--session-id" in word for word in plan_of(version="0.61.0").argv)
     resumed = plan_of(version="0.60.0", resume="latest")
     assert resumed.session_id is None
     assert "--resume=latest" in resumed.argv

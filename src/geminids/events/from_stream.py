@@ -135,6 +135,10 @@ class StreamTranslator:
     def _on_init(self, line: Init, out: list[Event]) -> None:
         if self.init is not None:
             out.append(self._ledger.notice("warning", "protocol", "the CLI announced a session twice"))
+        else:
+            # The CLI has loaded and goes to the model now.
+            told = self._redactor.text(f"session {line.session_id}, model {line.model}")
+            out.append(self._ledger.notice("debug", "session", told))
         self.init = line
 
     def _on_message(self, line: Message, out: list[Event]) -> None:

@@ -10,7 +10,6 @@ import msgspec
 
 from geminids.config.places import Places
 from geminids.errors import CliMissing, ToolchainError
-from geminids.ids import new_session_id
 from geminids.launch import environment, home
 from geminids.launch.auth import Auth, choose_auth
 from geminids.launch.prompt import PromptProblem, check_prompt
@@ -69,17 +68,14 @@ def make_plan(
     gemini = _find(options, env, places)
     _check_release(options, gemini.release)
     cwd = _working_folder(options)
-    session_id = options.session_id
-    if session_id is None and options.resume is None and gemini.release.session_id_flag:
-        session_id = new_session_id()
     auth, env, in_files = _with_home(options, gemini.release, env, places)
     env = environment.headless_environment(env)
     return Plan(
-        argv=(*gemini.command(places), *_flags(options, session_id)),
+        argv=(*gemini.command(places), *_flags(options)),
         cwd=cwd,
         env=env,
         stdin=stdin,
-        session_id=session_id,
+        session_id=options.session_id,
         gemini=gemini,
         auth=auth,
         secrets=secrets_of(env) | in_files,
@@ -161,13 +157,14 @@ def _with_home(
         raise Refused("config", f"the private home cannot be written: {error}", hint) from None
 
 
-def _flags(options: Options, session_id: str | None) -> Sequence[str]:
+def _flags(options: Options) -> Sequence[str]:
     # --flag=value throughout: a value that begins with a dash stays a value.
     flags = ["--output-format=stream-json", f"--approval-mode={options.approval}"]
     if options.model is not None:
         flags.append(f"--model={options.model}")
     if options.resume is not None:
         flags.append(f"--resume={options.resume}")
-    elif session_id is not None:
-        flags.append(f"--session-id={session_id}")
+    if options.session_id is not None:
+        # Only where it was asked for: the CLI then reads every session of the folder to see that it is new, 2 ms each.
+        flags.append(f"--session-id={options.session_id}")
     return flags

@@ -77,6 +77,8 @@ class Run:
             self._finish(Ending("failed", refused.failure.message, refused.failure))
         except OSError as error:
             self._finish(_spawn_failed(error))
+        except Exception as error:
+            self._finish(self._our_fault(error))
 
     @property
     def pid(self) -> int | None:
@@ -198,8 +200,9 @@ class Run:
             outcome=ending.outcome,
             failure=ending.failure,
             reason=ending.reason,
-            text=self._fold.text,
-            answer=self._fold.answer,
+            # Once more: a secret whose halves stand before and after a tool call is whole only here.
+            text=lane.redacted(self._fold.text) if lane else "",
+            answer=lane.redacted(self._fold.answer) if lane else "",
             session_id=lane.session_id if lane else None,
             clear_session=ending.clear_session,
             usage=usage_of(stats_of(result.stats)) if result else None,

@@ -56,6 +56,10 @@ class Spool:
             self._file.close()
             self._file = None
 
+    def __del__(self) -> None:
+        # A consumer that leaves early takes no further batch, and nobody else knows of the file.
+        self.close()
+
     def _read(self, size: int) -> bytes:
         assert self._file is not None
         parts = []
