@@ -65,7 +65,7 @@ def test_flags_carry_their_values_with_an_equals_sign(plan_of: Any) -> None:
 
 
 def test_a_session_id_is_given_only_where_it_was_asked_for(plan_of: Any) -> None:
-    """The CLI would read every session of the folder first; and a resumed session has its own."""
+    """The CLI would take longer to start; and a resumed session has its own."""
     assert not any("--session-id" in word for word in plan_of(version="0.61.0").argv)
     resumed = plan_of(version="0.60.0", resume="latest")
     assert resumed.session_id is None

