@@ -65,6 +65,8 @@ def main() -> None:
         _leave(141)
     except GeminidsError as error:
         click.echo(f"geminids: {error}", err=True)
+        for line in getattr(error, "output", "").strip().splitlines()[-12:]:
+            click.echo(f"  | {line}", err=True)
         _leave(2 if isinstance(error, OptionsError) else 1)
 
 

@@ -106,7 +106,7 @@ def failure_hint(output: str) -> str:
     'The disk is full.'
     """
     found = (hint for pattern, hint in _HINTS if re.search(pattern, output))
-    return next(found, "Try again; InstallFailed.output has the end of what npm said.")
+    return next(found, "Try again; what npm said last is below (InstallFailed.output).")
 
 
 def _summary(output: str) -> str:
