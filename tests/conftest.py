@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -32,6 +33,15 @@ OLDER = "0.41.2"
 def installs() -> Places:
     """Where the real releases are: `GEMINIDS_HOME`, or the clone's own `.geminids`."""
     return Places(Path(os.environ.get("GEMINIDS_HOME") or Path(__file__).parents[1] / ".geminids").absolute())
+
+
+@pytest.fixture(scope="session")
+def node(installs: Places) -> Path:
+    """A Node that runs: the one on PATH, or where there is none, our own."""
+    from geminids.toolchain.node_install import install_node
+
+    found = shutil.which("node")
+    return Path(found) if found else install_node(installs).path
 
 
 @dataclass

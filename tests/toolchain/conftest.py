@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from pathlib import Path
 
 import pytest
@@ -36,10 +35,7 @@ echo "console.log('${NPM_PRINTS:-$version}')" > "$folder/bundle/gemini.js"
 class Machine:
     """A home, a PATH and geminids' own folder below one temporary folder."""
 
-    def __init__(self, root: Path) -> None:
-        node = shutil.which("node")
-        if node is None:
-            pytest.skip("needs a node on PATH")
+    def __init__(self, root: Path, node: Path) -> None:
         self.root = root
         self.home = root / "home"
         self.bin = root / "bin"
@@ -85,5 +81,5 @@ class Machine:
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Machine:
-    return Machine(tmp_path)
+def machine(tmp_path: Path, node: Path) -> Machine:
+    return Machine(tmp_path, node)

@@ -14,16 +14,19 @@ from geminids.config.places import Places
 from geminids.errors import InstallFailed
 from geminids.toolchain import find, installed, is_available
 from geminids.toolchain.install import available_versions, install, uninstall
+from geminids.toolchain.node_install import install_node
 
 pytestmark = pytest.mark.real
 
-TWICE = "from geminids.toolchain.install import install; print(install('0.61.0', node='path').version)"
+TWICE = "from geminids.toolchain.install import install; print(install('0.61.0').version)"
 
 
 @pytest.fixture(scope="module")
-def places(tmp_path_factory: pytest.TempPathFactory) -> Places:
-    """A folder with 0.61.0 in it, put there by two processes at once."""
+def places(tmp_path_factory: pytest.TempPathFactory, installs: Places) -> Places:
+    """A folder with 0.61.0 in it, put there by two processes at once, with the Node that is here already."""
+    install_node(installs)
     root = tmp_path_factory.mktemp("geminids")
+    (root / "node").symlink_to(installs.node)
     environ = {**os.environ, "GEMINIDS_HOME": str(root), "PYTHONPATH": os.pathsep.join(sys.path)}
     argv = [sys.executable, "-c", TWICE]
     pair = [subprocess.Popen(argv, env=environ, stdout=subprocess.PIPE, text=True) for _ in range(2)]
@@ -43,7 +46,7 @@ def test_installed(places: Places) -> None:
 def test_second_install_is_instant(places: Places) -> None:
     """What is there is not fetched again."""
     began = time.monotonic()
-    assert install("0.61.0", places=places, node="path").version == "0.61.0"
+    assert install("0.61.0", places=places).version == "0.61.0"
     assert time.monotonic() - began < 1
 
 
@@ -60,7 +63,7 @@ def test_pty_without_scripts(places: Places) -> None:
 def test_bad_version(places: Places) -> None:
     """A version that the registry has not is refused in one clear sentence, and leaves nothing."""
     with pytest.raises(InstallFailed, match=r"9\.9\.9") as caught:
-        install("9.9.9", places=places, node="path")
+        install("9.9.9", places=places)
     assert "versions --available" in (caught.value.hint or "")
     assert sorted(os.listdir(places.releases)) == [".locks", "0.61.0"]
 
