@@ -41,7 +41,7 @@ def node(installs: Places) -> Path:
     from geminids.toolchain.node_install import install_node
 
     found = shutil.which("node")
-    return Path(found) if found else install_node(installs).path
+    return Path(found) if found else install_node(installs, print).path
 
 
 @dataclass

@@ -24,7 +24,7 @@ TWICE = "from geminids.toolchain.install import install; print(install('0.61.0')
 @pytest.fixture(scope="module")
 def places(tmp_path_factory: pytest.TempPathFactory, installs: Places) -> Places:
     """A folder with 0.61.0 in it, put there by two processes at once, with the Node that is here already."""
-    install_node(installs)
+    install_node(installs, print)
     root = tmp_path_factory.mktemp("geminids")
     (root / "node").symlink_to(installs.node)
     environ = {**os.environ, "GEMINIDS_HOME": str(root), "PYTHONPATH": os.pathsep.join(sys.path)}
