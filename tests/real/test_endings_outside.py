@@ -3,32 +3,15 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 from typing import Any
 
 import pytest
 
-from geminids import Finished, Started, Text, stream_sync
+from endings import ended
+from geminids import Started, Text, stream_sync
 
 pytestmark = pytest.mark.real
-
-
-def ended(events: list[Any], outcome: str, kind: str | None = None, **told: Any) -> Any:
-    """The laws of every ending, and what this one must say of itself; returns the `Finished`."""
-    finished = events[-1]
-    failure = finished.failure
-    assert [event.seq for event in events] == list(range(len(events)))
-    assert [event for event in events if isinstance(event, Finished)] == [finished]
-    assert (finished.outcome, failure.kind if failure else None) == (outcome, kind), failure
-    assert finished.clear_session == (kind == "session_not_found")
-    if failure is not None:
-        assert failure.hint
-        assert failure.exit_code == finished.exit_code
-        assert finished.reason == failure.message
-        assert not re.search(r'\{"|\n|^\s|API Error|geminids/homes', failure.message), failure.message
-    assert {name: getattr(failure, name) for name in told} == told
-    return finished
 
 
 @pytest.mark.parametrize(

@@ -3,32 +3,15 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from geminids import Finished, Notice, Started, ToolFinished
+from endings import ended
+from geminids import Notice, Started, ToolFinished
 
 pytestmark = pytest.mark.real
-
-
-def ended(events: list[Any], outcome: str, kind: str | None = None, **told: Any) -> Any:
-    """The laws of every ending, and what this one must say of itself; returns the `Finished`."""
-    finished = events[-1]
-    failure = finished.failure
-    assert [event.seq for event in events] == list(range(len(events)))
-    assert [event for event in events if isinstance(event, Finished)] == [finished]
-    assert (finished.outcome, failure.kind if failure else None) == (outcome, kind), failure
-    assert finished.clear_session == (kind == "session_not_found")
-    if failure is not None:
-        assert failure.hint
-        assert failure.exit_code == finished.exit_code
-        assert finished.reason == failure.message
-        assert not re.search(r'\{"|\n|^\s|API Error|geminids/homes', failure.message), failure.message
-    assert {name: getattr(failure, name) for name in told} == told
-    return finished
 
 
 NO_SUCH = "3e0923c9-7033-438d-a978-a361d8031f47"
