@@ -8,21 +8,19 @@ from typing import TYPE_CHECKING
 from geminids.events.fold import Fold
 from geminids.events.from_stream import StreamTranslator
 from geminids.events.ledger import Ledger
-from geminids.events.model import EndedProcess, Event, Retry, Started
+from geminids.events.model import EndedProcess, Event, Started
 from geminids.launch.plan import Plan
 from geminids.options import Options
 from geminids.process.child import Child, spawn
 from geminids.process.guard import guard_run, release_run
-from geminids.process.lines import LineFramer
 from geminids.process.marker import Mark, new_mark, with_mark
 from geminids.redact import Redactor
 from geminids.run.deadlines import Deadlines
 from geminids.run.outbox import Outbox
-from geminids.run.reports import Reports
+from geminids.run.reading import Reading
 from geminids.run.stopping import LINGERING, WRONG_SESSION, Stopping, end_processes, end_processes_now, listed
 from geminids.wire.endings import Ending, Evidence, judge
-from geminids.wire.stderr import Remark, StderrReader
-from geminids.wire.stream_json import decode_block, error_of, stats_of
+from geminids.wire.stream_json import error_of, stats_of
 
 if TYPE_CHECKING:
     import anyio
@@ -33,8 +31,6 @@ __all__ = ["HeadlessLane"]
 
 # How long the pipes may stay open after the process is gone, where a process that was kept holds them.
 _DRAIN = 0.3
-# A pipe of ours holds a megabyte; what a process that was kept says after that is not the CLI's.
-_MOST_DRAINED = 1024 * 1024
 
 
 class HeadlessLane:
@@ -50,17 +46,13 @@ class HeadlessLane:
         self._outbox = outbox
         self._fold = fold
         self._redactor = Redactor(plan.secrets)
-        self._lines = LineFramer(options.line_limit)
-        self._stderr_lines = LineFramer(limit=1024 * 1024)
-        self._stderr = StderrReader()
-        self._reports = Reports(self._redactor)
         self._unsent = b""
         self._over: anyio.Event | None = None
         self._stopping = Stopping()
         self._result_came_first = False
         self._ended: list[Ended] = []
-        self.stream = StreamTranslator(ledger, self._redactor)
         self.deadlines = Deadlines(options)
+        self._reading = Reading(ledger, self._redactor, self.deadlines, self._put, options.line_limit)
         self.mark: Mark = new_mark(run_id)
         self.child: Child | None = None
 
@@ -129,8 +121,8 @@ class HeadlessLane:
         try:
             async with anyio.create_task_group() as tasks:
                 stdout_read, stderr_read = anyio.Event(), anyio.Event()
-                tasks.start_soon(self._read_stdout, stdout_read)
-                tasks.start_soon(self._read_stderr, stderr_read)
+                tasks.start_soon(self._reading.read_stdout, self.child, stdout_read)
+                tasks.start_soon(self._reading.read_stderr, self.child, stderr_read, self._check_session)
                 tasks.start_soon(self._watch_exit)
                 tasks.start_soon(self.deadlines.watch, self._on_deadline)
                 if self._unsent:
@@ -140,7 +132,8 @@ class HeadlessLane:
 
                 await self._over.wait()
                 if self.child.exit_code is not None:
-                    self._drain()  # its result may be in the pipe still, and decides what becomes of leftovers
+                    # Its result may be in the pipe still, and decides what becomes of leftovers.
+                    self._reading.drain(self.child)
                 self._ended = await end_processes(
                     self.child, self.mark, self._options.grace, self._stopping, keep=self._keeps_leftovers()
                 )
@@ -153,10 +146,10 @@ class HeadlessLane:
             self._end_now()
             raise
         finally:
-            self._drain()
+            self._reading.drain(self.child)
             self.child.close()
             release_run(self.mark)
-            self._finish_streams()
+            self._reading.finish()
 
     def ending(self) -> Ending:
         """What it was."""
@@ -167,6 +160,10 @@ class HeadlessLane:
 
     def redacted(self, text: str) -> str:
         return self._redactor.text(text)
+
+    @property
+    def stream(self) -> StreamTranslator:
+        return self._reading.stream
 
     @property
     def exit_code(self) -> int | None:
@@ -194,7 +191,7 @@ class HeadlessLane:
                 error_message=error[1] if error else None,
                 error_lines=tuple((line.severity, line.message) for line in self.stream.errors),
                 answer=self._fold.answer,
-                stderr=self._stderr.tail,
+                stderr=self._reading.stderr_tail,
                 resume=self._options.resume,
                 total_tokens=stats.total_tokens if stats else None,
                 tool_calls=stats.tool_calls if stats else None,
@@ -222,84 +219,10 @@ class HeadlessLane:
         await self.child.wait()
         self._over.set()
 
-    async def _read_stdout(self, done: anyio.Event) -> None:
-        import anyio
-
-        assert self.child is not None
-        while chunk := await self.child.read_stdout():
-            self.deadlines.heard(stdout=True)
-            self._take_stdout(chunk)
-            await anyio.lowlevel.checkpoint()
-        self.deadlines.closed()
-        done.set()
-
-    def _take_stdout(self, chunk: bytes) -> None:
-        block = self._lines.feed(chunk)
-        if block or self._lines.dropped:
-            self._take(block)
-
-    def _take(self, block: bytes) -> None:
-        """Whole lines, from bytes to events."""
-        dropped = self._too_long(self._lines, "a line")
-        events = self.stream.translate(decode_block(block))
-        self.deadlines.busy = self.stream.tools_running
-        if self.stream.result is not None:
-            self.deadlines.closed()
-        self._put([*dropped, *events] if dropped else events, len(block))
-
-    def _too_long(self, lines: LineFramer, what: str) -> list[Event]:
-        sizes, lines.dropped = lines.dropped, []
-        text = f"bytes was dropped (limit {lines.limit:,})"
-        return [
-            self._ledger.notice("warning", "line_too_long", f"{what} of {size:,} {text}") for size in sizes
-        ]
-
-    async def _read_stderr(self, done: anyio.Event) -> None:
-        import anyio
-
-        assert self.child is not None
-        while chunk := await self.child.read_stderr():
-            self.deadlines.heard(stdout=False)
-            self._take_stderr(self._stderr_lines.feed(chunk))
-            await anyio.lowlevel.checkpoint()
-        done.set()
-
-    def _take_stderr(self, block: bytes) -> None:
-        self._put(self._too_long(self._stderr_lines, "a line on stderr"))
-        if block:
-            text = self._redactor.block(block).decode("utf-8", "replace")
-            self._reports.look_for(text)
-            remarks = self._stderr.read(text)
-            self._put([self._told(remark) for remark in remarks], len(block))
-            if any(remark.code == "fresh_session" for remark in remarks) and self._options.resume != "latest":
-                # Before it does anything in a conversation that nobody asked for (seen on 0.41.2).
-                self._begin_to_stop(WRONG_SESSION, by_deadline=False)
-
-    def _told(self, remark: Remark) -> Event:
-        retry = Retry(remark.attempt, remark.http_status) if remark.code == "retry" else None
-        return self._ledger.notice(remark.level, remark.code, remark.message, retry)
-
-    def _drain(self) -> None:
-        """What the pipes hold when their readers are gone: on a busy event loop they may have come too late."""
-        assert self.child is not None
-        for read, take in (
-            (self.child.stdout_now, self._take_stdout),
-            (self.child.stderr_now, lambda chunk: self._take_stderr(self._stderr_lines.feed(chunk))),
-        ):
-            left = _MOST_DRAINED
-            while left > 0 and (chunk := read()):
-                left -= len(chunk)
-                take(chunk)
-
-    def _finish_streams(self) -> None:
-        """What the pipes still held, an unfinished last line, and the tools that were cut off."""
-        rest = self._lines.rest()
-        if rest.strip() or self._lines.dropped:
-            self._take(rest)
-        self._take_stderr(self._stderr_lines.rest())
-        self._put([self._told(remark) for remark in self._stderr.finish()])
-        self._put(self.stream.finish())
-        self._reports.seal()
+    def _check_session(self) -> None:
+        if self._reading.fresh_session and self._options.resume not in (None, "latest"):
+            # Before it does anything in a conversation that nobody asked for (seen on 0.41.2).
+            self._begin_to_stop(WRONG_SESSION, by_deadline=False)
 
     def _put(self, events: list[Event], size: int = 0) -> None:
         self._fold.add(events)

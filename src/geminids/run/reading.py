@@ -1,0 +1,129 @@
+"""Reading one CLI: what comes out of its two pipes, from bytes to events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from geminids.events.from_stream import StreamTranslator
+from geminids.events.ledger import Ledger
+from geminids.events.model import Event, Retry
+from geminids.process.child import Child
+from geminids.process.lines import LineFramer
+from geminids.redact import Redactor
+from geminids.run.deadlines import Deadlines
+from geminids.run.reports import Reports
+from geminids.wire.stderr import Remark, StderrReader
+from geminids.wire.stream_json import decode_block
+
+if TYPE_CHECKING:
+    import anyio
+
+__all__ = ["Reading"]
+
+Put = Callable[[list[Event], int], None]
+
+_LONGEST_STDERR_LINE = 1024 * 1024
+# A pipe of ours holds a megabyte; what a process that was kept says after that is not the CLI's.
+_MOST_DRAINED = 1024 * 1024
+
+
+class Reading:
+    """Reads both pipes to their end, tells the deadlines what it hears, and puts out events.
+
+    `fresh_session` turns true where the CLI says that it has begun a new session instead of resuming one.
+    """
+
+    def __init__(
+        self, ledger: Ledger, redactor: Redactor, deadlines: Deadlines, put: Put, line_limit: int
+    ) -> None:
+        self._ledger = ledger
+        self._redactor = redactor
+        self._deadlines = deadlines
+        self._put = put
+        self._lines = LineFramer(line_limit)
+        self._stderr_lines = LineFramer(_LONGEST_STDERR_LINE)
+        self._stderr = StderrReader()
+        self._reports = Reports(redactor)
+        self.stream = StreamTranslator(ledger, redactor)
+        self.fresh_session = False
+
+    @property
+    def stderr_tail(self) -> str:
+        return self._stderr.tail
+
+    async def read_stdout(self, child: Child, done: anyio.Event) -> None:
+        import anyio
+
+        while chunk := await child.read_stdout():
+            self._deadlines.heard(stdout=True)
+            self._take_stdout(chunk)
+            await anyio.lowlevel.checkpoint()
+        self._deadlines.closed()
+        done.set()
+
+    async def read_stderr(self, child: Child, done: anyio.Event, heard: Callable[[], None]) -> None:
+        """`heard` is called after each chunk, when `fresh_session` says what it said."""
+        import anyio
+
+        while chunk := await child.read_stderr():
+            self._deadlines.heard(stdout=False)
+            self._take_stderr(self._stderr_lines.feed(chunk))
+            heard()
+            await anyio.lowlevel.checkpoint()
+        done.set()
+
+    def drain(self, child: Child) -> None:
+        """What the pipes hold when their readers are gone: on a busy event loop they may have come too late."""
+        for read, take in (
+            (child.stdout_now, self._take_stdout),
+            (child.stderr_now, lambda chunk: self._take_stderr(self._stderr_lines.feed(chunk))),
+        ):
+            left = _MOST_DRAINED
+            while left > 0 and (chunk := read()):
+                left -= len(chunk)
+                take(chunk)
+
+    def finish(self) -> None:
+        """An unfinished last line, what was held back, and the tools that were cut off."""
+        rest = self._lines.rest()
+        if rest.strip() or self._lines.dropped:
+            self._take(rest)
+        self._take_stderr(self._stderr_lines.rest())
+        self._put([self._told(remark) for remark in self._stderr.finish()], 0)
+        self._put(self.stream.finish(), 0)
+        self._reports.seal()
+
+    def _take_stdout(self, chunk: bytes) -> None:
+        block = self._lines.feed(chunk)
+        if block or self._lines.dropped:
+            self._take(block)
+
+    def _take(self, block: bytes) -> None:
+        """Whole lines."""
+        dropped = self._too_long(self._lines, "a line")
+        events = self.stream.translate(decode_block(block))
+        self._deadlines.busy = self.stream.tools_running
+        if self.stream.result is not None:
+            self._deadlines.closed()
+        self._put([*dropped, *events] if dropped else events, len(block))
+
+    def _take_stderr(self, block: bytes) -> None:
+        self._put(self._too_long(self._stderr_lines, "a line on stderr"), 0)
+        if block:
+            text = self._redactor.block(block).decode("utf-8", "replace")
+            self._reports.look_for(text)
+            remarks = self._stderr.read(text)
+            self._put([self._told(remark) for remark in remarks], len(block))
+            self.fresh_session |= any(remark.code == "fresh_session" for remark in remarks)
+
+    def _told(self, remark: Remark) -> Event:
+        retry = Retry(remark.attempt, remark.http_status) if remark.code == "retry" else None
+        return self._ledger.notice(remark.level, remark.code, remark.message, retry)
+
+    def _too_long(self, lines: LineFramer, what: str) -> list[Event]:
+        sizes, lines.dropped = lines.dropped, []
+        text = f"bytes was dropped (limit {lines.limit:,})"
+        return [
+            self._ledger.notice("warning", "line_too_long", f"{what} of {size:,} {text}") for size in sizes
+        ]
