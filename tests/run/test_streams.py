@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
+import geminids
 from geminids import Finished, Notice, Text, ToolFinished
 
 HELLO = "out(INIT + say('Hel') + say('lo') + DONE)"
@@ -184,3 +187,22 @@ out("noise " + secret + "\\n" + say("It is " + secret[:5]) + "more noise\\n" + s
     assert end(events).text == "It is ***."
     assert secret not in repr(events)
     assert repr(events).count("***") >= 6
+
+
+@pytest.mark.anyio
+async def test_each_line_can_be_had_beside_its_events(stand_in: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the CLI printed it, secrets masked, with the events that it became."""
+    monkeypatch.setenv("MY_TOKEN", "tok_0123456789")
+    seen: list[tuple[str, list[str]]] = []
+
+    def on_line(line: str, events: Sequence[Any]) -> None:
+        seen.append((line, [type(event).__name__ for event in events]))
+
+    options = stand_in("out(INIT + say('hi') + 'noise tok_0123456789\\n' + DONE)")
+    async with geminids.open_run("hi", options, on_line=on_line) as run:
+        async for _ in run:
+            pass
+    assert run.result.text == "hi"
+    assert [kinds for _, kinds in seen] == [["Notice"], [], ["Text"], ["Notice"], []]
+    assert json.loads(seen[2][0])["content"] == "hi"
+    assert seen[3][0] == "noise ***"

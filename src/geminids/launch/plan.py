@@ -56,6 +56,8 @@ def make_plan(
     gateway_env: Mapping[str, str] | None = None,
 ) -> Plan:
     """Plan a run and write out the home that it needs; raises `Refused` where it cannot work."""
+    if os.name == "nt":
+        raise Refused("cli_unsupported", "runs need Linux or macOS so far", "Run it under WSL.")
     environ = os.environ if environ is None else environ
     places = Places.of(environ) if places is None else places
     try:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
+
+from geminids.process.windows import taskkill
 
 __all__ = ["Child", "spawn"]
 
@@ -116,6 +117,10 @@ class Child:
         """Signal the child's own group, while its pid cannot have been given to a stranger."""
         if self._popen.poll() is not None:
             return False
+        if os.name == "nt":
+            return (
+                subprocess.run(taskkill(self.pid, force=name == "KILL"), capture_output=True).returncode == 0
+            )
         try:
             os.killpg(self.pid, signal.SIGKILL if name == "KILL" else signal.SIGTERM)
         except OSError:
@@ -160,6 +165,8 @@ def _read_now(fd: int | None) -> bytes:
 
 def _widen(fd: int) -> None:
     try:
+        import fcntl  # none on Windows
+
         fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, _PIPE_SIZE)
-    except (AttributeError, OSError):
+    except (ImportError, AttributeError, OSError):
         pass

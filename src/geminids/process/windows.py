@@ -1,11 +1,8 @@
-"""What Windows needs in place of signals and groups: pure parts, tested; runs themselves need Linux or macOS."""
+"""What Windows has in place of signals to a group. Runs themselves need Linux or macOS so far."""
 
 from __future__ import annotations
 
-__all__ = ["CREATE_NEW_PROCESS_GROUP", "taskkill"]
-
-# subprocess.CREATE_NEW_PROCESS_GROUP, which exists on Windows only.
-CREATE_NEW_PROCESS_GROUP = 0x00000200
+__all__ = ["taskkill"]
 
 
 def taskkill(pid: int, *, force: bool) -> tuple[str, ...]:

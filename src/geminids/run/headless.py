@@ -17,7 +17,7 @@ from geminids.process.marker import Mark, new_mark, with_mark
 from geminids.redact import Redactor
 from geminids.run.deadlines import Deadlines
 from geminids.run.outbox import Outbox
-from geminids.run.reading import Reading
+from geminids.run.reading import OnLine, Reading
 from geminids.run.stopping import LINGERING, WRONG_SESSION, Stopping, end_processes, end_processes_now, listed
 from geminids.wire.endings import Ending, Evidence, judge
 from geminids.wire.stream_json import error_of, stats_of
@@ -37,7 +37,14 @@ class HeadlessLane:
     """Drives one attempt. `start` is synchronous, so that the CLI loads while Python still imports."""
 
     def __init__(
-        self, plan: Plan, options: Options, run_id: str, ledger: Ledger, outbox: Outbox, fold: Fold
+        self,
+        plan: Plan,
+        options: Options,
+        run_id: str,
+        ledger: Ledger,
+        outbox: Outbox,
+        fold: Fold,
+        on_line: OnLine | None = None,
     ) -> None:
         self._plan = plan
         self._options = options
@@ -52,7 +59,9 @@ class HeadlessLane:
         self._result_came_first = False
         self._ended: list[Ended] = []
         self.deadlines = Deadlines(options)
-        self._reading = Reading(ledger, self._redactor, self.deadlines, self._put, options.line_limit)
+        self._reading = Reading(
+            ledger, self._redactor, self.deadlines, self._put, line_limit=options.line_limit, on_line=on_line
+        )
         self.mark: Mark = new_mark(run_id)
         self.child: Child | None = None
 

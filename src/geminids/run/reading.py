@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from geminids.events.from_stream import StreamTranslator
@@ -19,9 +19,10 @@ from geminids.wire.stream_json import decode_block
 if TYPE_CHECKING:
     import anyio
 
-__all__ = ["Reading"]
+__all__ = ["OnLine", "Reading"]
 
 Put = Callable[[list[Event], int], None]
+OnLine = Callable[[str, Sequence[Event]], None]
 
 _LONGEST_STDERR_LINE = 1024 * 1024
 # A pipe of ours holds a megabyte; what a process that was kept says after that is not the CLI's.
@@ -35,12 +36,20 @@ class Reading:
     """
 
     def __init__(
-        self, ledger: Ledger, redactor: Redactor, deadlines: Deadlines, put: Put, line_limit: int
+        self,
+        ledger: Ledger,
+        redactor: Redactor,
+        deadlines: Deadlines,
+        put: Put,
+        *,
+        line_limit: int,
+        on_line: OnLine | None,
     ) -> None:
         self._ledger = ledger
         self._redactor = redactor
         self._deadlines = deadlines
         self._put = put
+        self._on_line = on_line
         self._lines = LineFramer(line_limit)
         self._stderr_lines = LineFramer(_LONGEST_STDERR_LINE)
         self._stderr = StderrReader()
@@ -102,11 +111,21 @@ class Reading:
     def _take(self, block: bytes) -> None:
         """Whole lines."""
         dropped = self._too_long(self._lines, "a line")
-        events = self.stream.translate(decode_block(block))
+        events = self.stream.translate(decode_block(block)) if self._on_line is None else self._by_line(block)
         self._deadlines.busy = self.stream.tools_running
         if self.stream.result is not None:
             self._deadlines.closed()
         self._put([*dropped, *events] if dropped else events, len(block))
+
+    def _by_line(self, block: bytes) -> list[Event]:
+        """Line by line, which is slower: whoever asked for it gets each line with the events that it became."""
+        assert self._on_line is not None
+        found: list[Event] = []
+        for line in block.splitlines():
+            events = self.stream.translate(decode_block(line))
+            self._on_line(self._redactor.block(line).decode("utf-8", "replace"), events)
+            found += events
+        return found
 
     def _take_stderr(self, block: bytes) -> None:
         self._put(self._too_long(self._stderr_lines, "a line on stderr"), 0)

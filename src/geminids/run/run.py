@@ -17,6 +17,7 @@ from geminids.options import Options, make_options
 from geminids.outcome import Failure
 from geminids.run.headless import HeadlessLane
 from geminids.run.outbox import Outbox
+from geminids.run.reading import OnLine
 from geminids.run.result import Result
 from geminids.run.usage import usage_of
 from geminids.wire.endings import Ending
@@ -34,21 +35,25 @@ __all__ = ["Run", "open_run"]
 _BY_CALLER = "interrupted by the caller"
 
 
-def open_run(prompt: str, options: Options | None = None, /, **fields: Any) -> Run:
+def open_run(
+    prompt: str, options: Options | None = None, /, *, on_line: OnLine | None = None, **fields: Any
+) -> Run:
     """A run of the agent, ended with all its processes when the block is left.
 
-    Raises `OptionsError` for bad options at once. `fields` are fields of `Options`.
+    Raises `OptionsError` for bad options at once. `fields` are fields of `Options`. `on_line(line, events)` is
+    called with each line that the CLI printed, secrets masked, and the events that it became.
     """
-    return Run(prompt, make_options(options, **fields))
+    return Run(prompt, make_options(options, **fields), on_line=on_line)
 
 
 class Run:
     """One run. Iterate it for its events; `result` is there afterwards, also when cancelled."""
 
-    def __init__(self, prompt: str, options: Options) -> None:
+    def __init__(self, prompt: str, options: Options, *, on_line: OnLine | None = None) -> None:
         self.id = new_run_id()
         self.options = options
         self._prompt = prompt
+        self._on_line = on_line
         self._ledger = Ledger()
         self._outbox = Outbox()
         self._fold = Fold()
@@ -70,7 +75,9 @@ class Run:
         try:
             plan = make_plan(self._prompt, self.options, gateway_env=self._start_gateway())
             self._prompt = ""
-            lane = HeadlessLane(plan, self.options, self.id, self._ledger, self._outbox, self._fold)
+            lane = HeadlessLane(
+                plan, self.options, self.id, self._ledger, self._outbox, self._fold, self._on_line
+            )
             lane.start()
             self._lane = lane
         except Refused as refused:
