@@ -158,8 +158,16 @@ def _text(value: Any) -> str | None:
         return f"is {_shown(value)}, not text"
     if not value.strip():
         return "is empty"
+    return _odd_characters(value)
+
+
+def _odd_characters(value: str) -> str | None:
     if "\0" in value:
         return "holds a NUL character"
+    try:
+        os.fsencode(value)
+    except UnicodeEncodeError:
+        return "holds half a character (a lone surrogate)"
     return None
 
 
@@ -215,13 +223,11 @@ def _variables(value: Any) -> str | None:
             return f"has {_shown(name)}, which cannot be a variable's name"
         if "=" in name:
             return f"has a name with = in it, which begins with {_shown(name.partition('=')[0])}"
-        if not isinstance(text, str) or "\0" in text:
+        if not isinstance(text, str):
             # The value itself is not shown: it may be a secret.
-            return (
-                f"has a value for {name} that is not text"
-                if not isinstance(text, str)
-                else f"has a NUL in {name}"
-            )
+            return f"has a value for {name} that is not text"
+        if what := _odd_characters(text) or _odd_characters(name):
+            return f"{what}, in {name!r}"
     return None
 
 

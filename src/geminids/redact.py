@@ -8,6 +8,7 @@ model streams in pieces is redacted across the pieces (`TextRedactor`).
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -22,6 +23,8 @@ _ALWAYS = {"GEMINI_API_KEY", "GOOGLE_API_KEY", "GOOGLE_CLOUD_ACCESS_TOKEN"}
 # Shorter values would mask ordinary words ("true", "1").
 _SHORTEST = 8
 _SHORTEST_ALWAYS = 4
+_SHORTEST_LINE = 12
+_PLACE_NAME = re.compile(r"(SOCK|FILE|PATH|DIR|HOME|CREDENTIALS)$", re.IGNORECASE)
 
 
 def is_secret_name(name: str) -> bool:
@@ -44,9 +47,18 @@ def secrets_of(environ: Mapping[str, str]) -> frozenset[str]:
         if name in _ALWAYS:
             if len(value) >= _SHORTEST_ALWAYS:
                 found.add(value)
-        elif len(value) >= _SHORTEST and not value.startswith(("/", "~")) and is_secret_name(name):
+        elif len(value) >= _SHORTEST and is_secret_name(name) and not _is_place(name, value):
             found.add(value)
-    return frozenset(found)
+    # A key in PEM form is told line by line.
+    lines = {line.strip() for value in found if "\n" in value for line in value.splitlines()}
+    return frozenset(found | {line for line in lines if len(line) >= _SHORTEST_LINE})
+
+
+def _is_place(name: str, value: str) -> bool:
+    """Whether a value only says where a secret is."""
+    return value.startswith(("/", "~", "./")) and (
+        _PLACE_NAME.search(name) is not None or os.path.exists(value)
+    )
 
 
 class Redactor:

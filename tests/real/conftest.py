@@ -18,13 +18,15 @@ from geminids.process.marker import MARKER
 from geminids.process.tree import marked
 
 STATES = ("api", "stubborn", "daemon", "daemon_ci")
-_DAEMON = "setsid sh -c 'echo $$ > daemon.pid; exec sleep 300' >/dev/null 2>&1 &"
+# The shell waits for its daemon: its own end would take along a child that has no session of its own yet.
+_UP = "until test -s daemon.pid; do sleep 0.02; done;"
+_DAEMON = f"setsid sh -c 'echo $$ > daemon.pid; exec sleep 300' >/dev/null 2>&1 & {_UP}"
 # What the shell tool does; each shell writes its pid where the test finds it.
 _TOOL = {
     "stubborn": "trap '' TERM; sh -c 'echo $$ > tool.pid; exec sleep 300'",
     "daemon": f"{_DAEMON} echo $$ > tool.pid; sleep 300",
     # The same for a tool that is over: what it started lives on, and the CLI is back at the API.
-    "stubborn, left": "setsid sh -c 'trap \"\" TERM; echo $$ > daemon.pid; exec sleep 300' >/dev/null 2>&1 &",
+    "stubborn, left": f"setsid sh -c 'trap \"\" TERM; echo $$ > daemon.pid; exec sleep 300' >/dev/null 2>&1 & {_UP}",
     "daemon, left": _DAEMON,
 }
 

@@ -22,7 +22,10 @@ from geminids.process.tree import marked
 
 pytestmark = pytest.mark.real
 
-_DAEMON = "setsid sh -c 'echo $$ > daemon.pid; exec sleep 300' >/dev/null 2>&1 &"
+_DAEMON = (
+    "setsid sh -c 'echo $$ > daemon.pid; exec sleep 300' >/dev/null 2>&1 & "
+    "until test -s daemon.pid; do sleep 0.02; done"
+)
 # The CLI takes a leading `sh -c` off a command (stripShellWrapper): `true;` keeps it.
 _BACKGROUND = "true; sh -c 'echo $$ > daemon.pid; exec sleep 300'"
 SHELLS = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from importlib import import_module
 
@@ -51,6 +52,7 @@ def app() -> None:
 
 def main() -> None:
     """The entry point: errors become one clear message and an exit code, never a traceback."""
+    _heed_children()
     try:
         code = app.main(standalone_mode=False)
         _leave(code if isinstance(code, int) else 0)
@@ -70,10 +72,17 @@ def main() -> None:
         _leave(2 if isinstance(error, OptionsError) else 1)
 
 
+def _heed_children() -> None:
+    """A supervisor that ignores SIGCHLD hands that down to us, and every exit code would read as 0."""
+    if hasattr(signal, "SIGCHLD") and signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+
+
 def _leave(code: int) -> None:
     try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # Whoever read us has gone: say nothing more, and nothing at interpreter exit either.
+        if sys.stdout:
+            sys.stdout.flush()
+    except OSError:
+        # Whoever read us has gone, or the disk is full: say nothing more, and nothing at interpreter exit either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(code)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import IO, TYPE_CHECKING
 
 import click
 
 from geminids.cli.signals import stop_on_signals
+from geminids.errors import GeminidsError
 from geminids.events.model import Event, encode_event
 from geminids.outcome import EXIT_CODES
 from geminids.run.result import Result
@@ -38,6 +39,8 @@ def follow(agent: Run, output: str, sink: IO[bytes] | None) -> Result:
     if follower.stuck:
         # A thread waits in a write that nobody reads: leaving in the ordinary way would wait for it.
         os._exit(EXIT_CODES["interrupted"])
+    if follower.cannot_write is not None:
+        raise GeminidsError(f"the output cannot be written: {follower.cannot_write}")
     if follower.reader_gone:
         # Not BrokenPipeError: click makes exit code 1 of that one.
         raise click.exceptions.Exit(141)
@@ -56,6 +59,7 @@ class _Follower:
         self._show, self._close = (self._view.show, self._view.close) if self._view else _plain(output)
         self.reader_gone = False
         self.stuck = False
+        self.cannot_write: str | None = None
 
     async def follow(self) -> None:
         import anyio
@@ -69,9 +73,7 @@ class _Follower:
                 if self._view.live:
                     tasks.start_soon(self._tick, self._view)
             while (batch := await self._agent.next_batch()) is not None:
-                if self._sink is not None:
-                    self._sink.write(b"".join(encode_event(event) + b"\n" for event in batch))
-                    self._sink.flush()
+                self._save(batch)
                 await self._write(self._show, *batch)
             tasks.cancel_scope.cancel()
 
@@ -83,7 +85,7 @@ class _Follower:
         """Write in the thread; after a stop, give up on a reader that does not read."""
         import anyio
 
-        if self.stuck or self.reader_gone:
+        if self.stuck or self.reader_gone or self.cannot_write:
             return
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._give_up, tasks.cancel_scope)
@@ -91,7 +93,7 @@ class _Follower:
                 self._put, write, *events, abandon_on_cancel=True, limiter=self._one_at_a_time
             )
             tasks.cancel_scope.cancel()
-        if self.reader_gone:
+        if self.reader_gone or self.cannot_write:
             # The run is ended in order, and its last events are still saved.
             self._agent.stop()
 
@@ -109,6 +111,19 @@ class _Follower:
                 write(*events)
         except BrokenPipeError:
             self.reader_gone = True
+        except OSError as error:
+            self.cannot_write = f"stdout: {error.strerror}"
+
+    def _save(self, batch: Sequence[Event]) -> None:
+        if self._sink is None:
+            return
+        try:
+            self._sink.write(b"".join(encode_event(event) + b"\n" for event in batch))
+        except OSError as error:
+            # The run is ended: whoever asked for a record does not want one with holes.
+            self._sink = None
+            self.cannot_write = f"--save-events: {error.strerror}"
+            self._agent.stop()
 
     async def _tick(self, view: TerminalView) -> None:
         """The time that is shown goes on while no events come."""

@@ -55,7 +55,7 @@ def run(
     given = {name: value for name, value in fields.items() if value is not None}
     agent = open_run(text, env=_variables(env), **given)
     if output is None:
-        output = "pretty" if sys.stdout.isatty() else "text"
+        output = "pretty" if sys.stdout and sys.stdout.isatty() else "text"
     with _saving(save_events) as sink, signals_noted():
         # The CLI takes most of a second to load: it starts before we import what the rest needs.
         agent.launch()
@@ -75,9 +75,11 @@ def exit_code(result: Result) -> int:
 
 
 def _prompt(prompt: str | None) -> str:
-    if prompt is None and sys.stdin.isatty():
+    if prompt is None and (sys.stdin is None or sys.stdin.isatty()):
         raise click.UsageError('No prompt. Try: geminids run "What does this folder hold?"')
     if prompt is None or prompt == "-":
+        if sys.stdin is None:
+            raise click.UsageError("stdin is closed: there is no prompt to read.")
         return sys.stdin.buffer.read().decode("utf-8", "replace")
     return prompt
 
@@ -101,7 +103,7 @@ def _saving(path: str | None) -> Any:
     import os
 
     try:
-        return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb")
+        return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb", buffering=0)
     except OSError as error:
         raise click.UsageError(f"--save-events: {Path(path)} cannot be written: {error.strerror}") from None
 
@@ -111,6 +113,8 @@ def _say_why(result: Result) -> None:
     if result.ok:
         return
     kind = f" ({result.failure.kind})" if result.failure else ""
-    click.echo(f"geminids: {result.outcome}{kind}: {result.reason}", err=True)
+    # "interrupted by SIGINT" says it all: no need to say "interrupted" before it.
+    what = f"{result.outcome}{kind}: {result.reason}" if result.failure else result.reason
+    click.echo(f"geminids: {what}", err=True)
     if result.failure:
         click.echo(f"  {result.failure.hint}", err=True)

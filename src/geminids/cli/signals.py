@@ -12,15 +12,14 @@ from geminids.run.run import Run
 __all__ = ["signals_noted", "stop_on_signals"]
 
 _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_noted = 0
+_noted: list[int] = []
 
 
 @contextmanager
 def signals_noted() -> Iterator[None]:
     """Note the signals that come before an event loop is there to hear them: the CLI runs by then."""
-    global _noted
-    _noted = 0
-    before = {number: signal.signal(number, _note) for number in _STOPPING}
+    _noted.clear()
+    before = {number: signal.signal(number, _note) for number in _heeded()}
     try:
         yield
     finally:
@@ -28,19 +27,25 @@ def signals_noted() -> Iterator[None]:
             signal.signal(number, handler or signal.SIG_DFL)
 
 
+def _heeded() -> list[signal.Signals]:
+    """Those that nobody above us has told us to ignore: `nohup` means it, and so does a shell's `&`."""
+    return [number for number in _STOPPING if signal.getsignal(number) is not signal.SIG_IGN]
+
+
 def _note(number: int, frame: FrameType | None) -> None:
-    global _noted
-    _noted += 1
+    _noted.append(number)
 
 
 async def stop_on_signals(run: Run, told: Callable[[], None]) -> None:
     """Stop the run at each signal, those that were noted first, and tell of it."""
     import anyio
 
-    with anyio.open_signal_receiver(*_STOPPING) as signals:
-        for _ in range(_noted):
-            run.stop()
-            told()
-        async for _ in signals:
-            run.stop()
-            told()
+    def stop(number: int) -> None:
+        run.stop(f"interrupted by {signal.Signals(number).name}")
+        told()
+
+    with anyio.open_signal_receiver(*_heeded()) as signals:
+        for noted in _noted:
+            stop(noted)
+        async for number in signals:
+            stop(number)

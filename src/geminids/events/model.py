@@ -158,7 +158,8 @@ class ModelUsage(msgspec.Struct, frozen=True, kw_only=True):
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
     """The tokens of a whole run. Input includes cached, output excludes thinking; unknown is None.
 
-    From the stream alone `thinking` is total - input - output, which counts tool-use prompt tokens, if any.
+    From the stream alone, what total has over input and output is thinking and tool prompts together: both are
+    None then, and 0 where nothing is left.
     """
 
     input: int | None = None

@@ -16,7 +16,7 @@ from geminids.launch.environment import EnvFileProblem, read_env_file
 from geminids.launch.settings import Settings, SettingsProblem, read_settings
 from geminids.redact import secrets_of
 
-__all__ = ["SourceHome", "secrets_in_files", "source_home", "system_settings_file", "write_home"]
+__all__ = ["SOURCE", "SourceHome", "secrets_in_files", "source_home", "system_settings_file", "write_home"]
 
 # Of the user's folder, what a run shall see: texts, skills, agents, extensions, policies and logins. Links, so
 # that a login which the CLI refreshes stays refreshed. Never settings.json, trustedFolders.json, projects.json.
@@ -34,6 +34,8 @@ _LINKED = (
     "installation_id",
     ".env",
 )
+# Tells a run within a run whose home it is. It begins with GEMINI_CLI_, as the mark does: the CLI strips others.
+SOURCE = "GEMINI_CLI_GEMINIDS_SOURCE"
 # Linked even where the user has none yet: sessions must land in the user's own tree.
 _SHARED = ("tmp", "history")
 
@@ -58,7 +60,9 @@ def source_home(home: str, environ: Mapping[str, str], places: Places) -> Source
     if home == "isolated":
         return SourceHome("isolated", places.homes / "isolated", {})
     if home == "user":
-        path = Path(environ.get("GEMINI_CLI_HOME") or environ.get("HOME") or os.path.expanduser("~"))
+        # A run within a run: the outer one's private home is not the user's, and its limits are not for us.
+        named = environ.get(SOURCE) or environ.get("GEMINI_CLI_HOME") or environ.get("HOME")
+        path = Path(named or os.path.expanduser("~")).absolute()
     else:
         path = Path(home).absolute()
     file = path / ".gemini" / "settings.json"
@@ -92,6 +96,10 @@ def write_home(source: SourceHome, settings: Settings, places: Places) -> Path:
         if (source.path / name).exists():
             _link(home / name, source.path / name)
     _write_private(gemini / "settings.json", text)
+    # On a file system that is read-only the CLI would hang in silence.
+    draft = gemini / f".draft-{os.getpid()}-{os.urandom(4).hex()}"
+    draft.touch(mode=0o600)
+    draft.unlink()
     return home
 
 

@@ -151,12 +151,20 @@ def _with_home(
     try:
         if release.private_home:
             where = home.write_home(source, merge(source.settings, ours), places)
-            return auth, {**env, "GEMINI_CLI_HOME": str(where)}, secrets
+            return auth, {**env, "GEMINI_CLI_HOME": str(where), home.SOURCE: str(source.path)}, secrets
         file = home.system_settings_file(ours, places)
         return auth, {**env, "GEMINI_CLI_SYSTEM_SETTINGS_PATH": str(file)}, secrets
     except OSError as error:
-        hint = f"Make {places.root} writable, or name another folder with GEMINIDS_HOME."
-        raise Refused("config", f"the private home cannot be written: {error}", hint) from None
+        raise Refused(
+            "config", f"the private home cannot be written: {error}", _where_to(error, source, places)
+        ) from None
+
+
+def _where_to(error: OSError, source: home.SourceHome, places: Places) -> str:
+    theirs = str(error.filename or "").startswith(f"{source.path}{os.sep}") and source.name != "isolated"
+    if theirs:
+        return f"Make {source.path} writable (sessions land there), or run with home='isolated'."
+    return f"Make {places.root} writable, or name another folder with GEMINIDS_HOME."
 
 
 def _flags(options: Options) -> Sequence[str]:

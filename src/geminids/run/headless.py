@@ -11,6 +11,7 @@ from geminids.events.ledger import Ledger
 from geminids.events.model import EndedProcess, Event, Started
 from geminids.launch.plan import Plan
 from geminids.options import Options
+from geminids.outcome import Failure
 from geminids.process.child import Child, spawn
 from geminids.process.guard import guard_run, release_run
 from geminids.process.marker import Mark, new_mark, with_mark
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HeadlessLane"]
 
+_LINGERING_HINT = "Run again; if it stays so, try another release with `geminids install`."
 # How long the pipes may stay open after the process is gone, where a process that was kept holds them.
 _DRAIN = 0.3
 
@@ -70,7 +72,7 @@ class HeadlessLane:
         guard_run(self.mark)
         try:
             child = spawn(self._plan.argv, cwd=self._plan.cwd, env=with_mark(self._plan.env, self.mark))
-        except OSError:
+        except BaseException:
             release_run(self.mark)
             raise
         self.child = child
@@ -155,14 +157,19 @@ class HeadlessLane:
             self._end_now()
             raise
         finally:
-            self._reading.drain(self.child)
-            self.child.close()
-            release_run(self.mark)
-            self._reading.finish()
+            try:
+                self._reading.drain(self.child)
+                self._reading.finish()
+            finally:
+                self.child.close()
+                release_run(self.mark)
 
     def ending(self) -> Ending:
         """What it was."""
         stopping = self._stopping
+        if stopping.reason == LINGERING and self.stream.result is None:
+            failure = Failure(kind="cut_off", message=LINGERING, retryable=True, hint=_LINGERING_HINT)
+            return Ending("failed", LINGERING, failure)
         if not stopping.wanted or self._result_came_first or self._said_success:
             return self._judge()
         return Ending("timed_out" if stopping.by_deadline else "interrupted", stopping.reason)

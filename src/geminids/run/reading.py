@@ -123,8 +123,16 @@ class Reading:
         found: list[Event] = []
         for line in block.splitlines():
             events = self.stream.translate(decode_block(line))
-            self._on_line(self._redactor.block(line).decode("utf-8", "replace"), events)
             found += events
+            try:
+                self._on_line(self._redactor.block(line).decode("utf-8", "replace"), events)
+            except Exception as error:
+                # The caller's mistake, told once; the run goes on without it.
+                self._on_line = _nobody
+                what = self._redactor.text(
+                    f"on_line failed and is not called again: {type(error).__name__}: {error}"
+                )
+                found.append(self._ledger.notice("error", "on_line", what))
         return found
 
     def _take_stderr(self, block: bytes) -> None:
@@ -146,3 +154,7 @@ class Reading:
         return [
             self._ledger.notice("warning", "line_too_long", f"{what} of {size:,} {text}") for size in sizes
         ]
+
+
+def _nobody(line: str, events: Sequence[Event]) -> None:
+    """Stands in for a callback that failed."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from types import TracebackType
@@ -12,9 +14,9 @@ from geminids.events.fold import Fold
 from geminids.events.ledger import Ledger
 from geminids.events.model import Event, Finished
 from geminids.ids import new_run_id
-from geminids.launch.plan import Refused, make_plan
+from geminids.launch.plan import Plan, Refused, make_plan
 from geminids.options import Options, make_options
-from geminids.outcome import Failure
+from geminids.outcome import Failure, FailureKind
 from geminids.run.headless import HeadlessLane
 from geminids.run.outbox import Outbox
 from geminids.run.reading import OnLine
@@ -78,12 +80,14 @@ class Run:
             lane = HeadlessLane(
                 plan, self.options, self.id, self._ledger, self._outbox, self._fold, self._on_line
             )
-            lane.start()
-            self._lane = lane
+            try:
+                lane.start()
+            except OSError as error:
+                self._finish(_spawn_failed(error, plan))
+            else:
+                self._lane = lane
         except Refused as refused:
             self._finish(Ending("failed", refused.failure.message, refused.failure))
-        except OSError as error:
-            self._finish(_spawn_failed(error))
         except Exception as error:
             self._finish(self._our_fault(error))
 
@@ -106,15 +110,21 @@ class Run:
             )
         return self._result
 
-    def stop(self) -> None:
+    def stop(self, reason: str = _BY_CALLER) -> None:
         """Ask the run to end; asked again, it is ended at once. The events say when it has."""
         if self._lane is not None:
-            self._lane.stop(_BY_CALLER)
+            self._lane.stop(reason)
+        elif not self._launched:
+            self._launched = True
+            self._finish(Ending("interrupted", reason))
 
     async def __aenter__(self) -> Run:
         import anyio
 
-        self.launch()
+        if not self._launched:
+            # In a thread: an unknown CLI is asked for its version first. Shielded: what was spawned must be driven.
+            with anyio.CancelScope(shield=True):
+                await anyio.to_thread.run_sync(self.launch)
         self._done = anyio.Event()
         if self._lane is None:
             self._done.set()
@@ -246,8 +256,15 @@ class _Events:
             self._batch = iter(batch)
 
 
-def _spawn_failed(error: OSError) -> Ending:
-    kind = "cli_missing" if isinstance(error, (FileNotFoundError, PermissionError)) else "crashed"
+def _spawn_failed(error: OSError, plan: Plan) -> Ending:
+    """The system said no: which of CLI, folder and system is it?"""
+    kind: FailureKind = "crashed"
     message = f"the CLI could not be started: {error.strerror or error}"
-    failure = Failure(kind=kind, message=message, retryable=kind == "crashed", hint=hint_for(kind))  # type: ignore[arg-type]
+    if not os.path.isdir(plan.cwd) or not os.access(plan.cwd, os.X_OK):
+        kind, message = "bad_option", f"cwd: {plan.cwd} is gone or cannot be entered"
+    elif error.errno == errno.E2BIG:
+        kind, message = "bad_option", "env: the environment is too large for this system"
+    elif isinstance(error, (FileNotFoundError, PermissionError)):
+        kind = "cli_missing"
+    failure = Failure(kind=kind, message=message, retryable=kind == "crashed", hint=hint_for(kind))
     return Ending("failed", message, failure)

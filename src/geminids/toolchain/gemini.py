@@ -10,6 +10,7 @@ from typing import Literal
 import msgspec
 
 from geminids.config.places import Places, private_dir
+from geminids.redact import is_secret_name
 from geminids.toolchain.node import Node, find_node, node_arguments
 from geminids.toolchain.releases import Release, release_of
 from geminids.toolchain.seen import recall, remember
@@ -97,12 +98,19 @@ def identify(path: Path, origin: Origin, places: Places, environ: Mapping[str, s
 
 def probe_version(command: tuple[str, ...], places: Places, environ: Mapping[str, str]) -> str | None:
     """What a program answers to `--version`; None where it gives no version within 10 s."""
+    import tempfile
+
     from geminids.toolchain.spawn import answer_of
     from geminids.toolchain.versions import Version
 
-    # A folder of our own as cwd: the CLI reads settings and a .env from where it stands.
-    own = {**environ, "GEMINI_CLI_NO_RELAUNCH": "true"}
-    answer = answer_of((*command, "--version"), environ=own, cwd=private_dir(places.root), timeout=10)
+    # A home and a cwd of its own: even `--version` writes into ~/.gemini, and reads a .env from where it stands. A
+    # shim (volta, mise) keeps HOME, which it needs itself; a script that our Node runs does not get that either.
+    with tempfile.TemporaryDirectory(prefix=".probe-", dir=private_dir(places.root)) as home:
+        own = {name: value for name, value in environ.items() if not is_secret_name(name)}
+        own |= {"GEMINI_CLI_NO_RELAUNCH": "true", "GEMINI_CLI_HOME": home}
+        if len(command) > 1:
+            own["HOME"] = home
+        answer = answer_of((*command, "--version"), environ=own, cwd=Path(home), timeout=10)
     lines = answer.out.split() if answer.code == 0 else []
     return lines[-1] if lines and Version.parse(lines[-1]) else None
 

@@ -43,6 +43,10 @@ def tokens(usage: Usage) -> str:
         told.append(f"{usage.output:,} out")
     if usage.thinking:
         told.append(f"{usage.thinking:,} thinking")
+    elif usage.thinking is None and usage.total is not None:
+        # Thinking or tool prompts: the stream does not say which.
+        more = usage.total - (usage.input or 0) - (usage.output or 0)
+        told += [f"{more:,} thinking or tool prompts"] if more > 0 else []
     return " · ".join(told)
 
 

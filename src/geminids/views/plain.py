@@ -11,12 +11,16 @@ __all__ = ["flush", "print_answer", "print_events"]
 
 def print_events(*events: Event) -> None:
     """Each event as one line of JSON; those of one call are written at once."""
+    if not sys.stdout:
+        return  # closed by whoever started us
     sys.stdout.buffer.write(b"".join(encode_event(event) + b"\n" for event in events))
     sys.stdout.buffer.flush()
 
 
 def print_answer(*events: Event) -> None:
     """The answer, when it is whole."""
+    if not sys.stdout:
+        return
     for event in events:
         if isinstance(event, Finished) and event.answer:
             text = event.answer if event.answer.endswith("\n") else event.answer + "\n"
@@ -24,4 +28,5 @@ def print_answer(*events: Event) -> None:
 
 
 def flush() -> None:
-    sys.stdout.flush()
+    if sys.stdout:
+        sys.stdout.flush()
