@@ -111,3 +111,21 @@ def test_names_of_secrets() -> None:
     """Whatever case they are in."""
     assert all(map(is_secret_name, ["aws_secret_access_key", "DB_PASSWORD", "GITHUB_PAT", "NPM_AUTH"]))
     assert not any(map(is_secret_name, ["HOME", "LANG", "AUTHOR", "PATH"]))
+
+
+def test_where_a_secret_lies_is_no_secret_and_a_secret_may_look_like_a_path() -> None:
+    """A path by its name, or one that exists, is shown; another value that begins with a slash is not."""
+    environ = {
+        "SSH_AUTH_SOCK": "/tmp/agent.sock",
+        "GOOGLE_APPLICATION_CREDENTIALS": "/etc/no/such.json",
+        "TOKEN_HERE": __file__,
+        "AWS_SECRET_ACCESS_KEY": "/wJalrXUtnFEMIK7MDENG",
+    }
+    assert secrets_of(environ) == {"/wJalrXUtnFEMIK7MDENG"}
+
+
+def test_a_key_of_many_lines_is_known_line_by_line() -> None:
+    """stderr brings it in pieces."""
+    pem = "-----BEGIN KEY-----\nMIIBVgIBADANBgkqhkiG9w0\nshort\n-----END KEY-----"
+    assert "MIIBVgIBADANBgkqhkiG9w0" in secrets_of({"TLS_KEY": pem})
+    assert "short" not in secrets_of({"TLS_KEY": pem})

@@ -164,3 +164,46 @@ def test_a_signal_ends_a_host_whose_reader_does_not_read(stand_in: Any) -> None:
     assert host.stdout
     host.stdout.close()
     assert marked(os.environ[MARKER]) == []
+
+
+@pytest.mark.parametrize(
+    ("shell", "code", "told"),
+    [
+        ('"$@" hello >&-', 0, ""),
+        ('"$@" - <&-', 2, "stdin is closed"),
+        ('"$@" hello >/dev/full', 1, "cannot be written: stdout: No space left"),
+        ('"$@" hello -o events >/dev/full', 1, "cannot be written: stdout: No space left"),
+        ('"$@" hello --save-events /dev/full', 1, "cannot be written: --save-events: No space left"),
+    ],
+)
+def test_closed_and_full_files_get_one_line(stand_in: Any, shell: str, code: int, told: str) -> None:
+    """No traceback, and the agent is ended in order."""
+    argv = ["sh", "-c", shell, "sh", *_argv(stand_in("out(INIT + say('hi') + DONE)"))]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, told in done.stderr, "Traceback" in done.stderr) == (code, True, False), (
+        done.stderr
+    )
+
+
+def test_nohup_means_it(stand_in: Any) -> None:
+    """A signal that we were told to ignore does not stop the run."""
+    options = stand_in(
+        "out(INIT)\nopen('up', 'w').close()\nsys.stdin.read()\n"
+        "while not os.path.exists('go'): time.sleep(0.02)\nout(say('done') + DONE)"
+    )
+    argv = ["sh", "-c", 'trap "" HUP; exec "$@"', "sh", *_argv(options, "hello")]
+    host = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
+    assert _until((Path(options.cwd) / "up").exists)
+    host.send_signal(signal.SIGHUP)
+    (Path(options.cwd) / "go").touch()
+    assert host.communicate(timeout=30)[0] == "done\n"
+    assert host.returncode == 0
+
+
+def test_ignored_children_still_have_exit_codes(stand_in: Any) -> None:
+    """A supervisor that ignores SIGCHLD must not turn every exit code into 0."""
+    argv = _argv(stand_in("sys.exit(53)"), "hello")
+    code = (
+        f"import os, signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN); os.execv({argv[0]!r}, {argv!r})"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60).returncode == 4

@@ -192,3 +192,21 @@ def test_a_literal_prompt_is_escaped(prompt: str, literal: str) -> None:
     """A leading `/` and every `@` lose their meaning; all else stays as it is."""
     assert check_prompt(prompt, literal=True).decode() == literal
     assert check_prompt(prompt).decode() == prompt
+
+
+def test_a_run_within_a_run_is_not_held_to_the_outer_ones_limits(plan_of: Any) -> None:
+    """The outer run's private home is not the user's."""
+    outer = plan_of(version="0.61.0", max_turns=1, max_attempts=2)
+    inner = plan_of(version="0.60.0", environ=dict(outer.env))
+    settings = json.loads((Path(inner.env["GEMINI_CLI_HOME"]) / ".gemini" / "settings.json").read_text())
+    assert "model" not in settings
+    assert "maxAttempts" not in settings["general"]
+
+
+def test_a_relative_home_is_made_absolute(
+    plan_of: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A relative link would lead nowhere."""
+    monkeypatch.chdir(tmp_path)
+    plan = plan_of(environ={"GEMINI_CLI_HOME": "home"})
+    assert (Path(plan.env["GEMINI_CLI_HOME"]) / ".gemini" / "tmp").resolve() == tmp_path / "home/.gemini/tmp"

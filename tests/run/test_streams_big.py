@@ -132,6 +132,7 @@ def test_stdout_is_closed_but_the_process_lives_on(events_of: Any, seconds_withi
         assert finished.outcome == "success"
     else:
         assert (finished.outcome, finished.failure.kind) == ("failed", "cut_off")
+        assert "did not exit" in finished.reason  # not "was ended by SIGTERM": that was us
     assert [ended.signal for ended in finished.ended] == ["TERM"]
 
 

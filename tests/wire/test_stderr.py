@@ -68,7 +68,7 @@ def test_a_remark_without_an_end_is_told_as_what_is_known() -> None:
     ("line", "level", "code"),
     [
         ("No previous sessions found for this project.", "warning", "fresh_session"),
-        ("Error resuming session: No previous sessions found for this project.", "error", "session"),
+        ("Error resuming session: No previous sessions found for this project.", "error", "resume_failed"),
         ("Ripgrep is not available. Falling back to GrepTool.", "debug", "ripgrep"),
         ("YOLO mode is enabled. All tool calls will be automatically approved.", "debug", "yolo"),
         ("Error executing tool read_file: File not found.", "info", "tool_error"),

@@ -24,7 +24,7 @@ _BUSY = re.compile(r"overloaded|unavailable", re.IGNORECASE)
 _KNOWN: tuple[tuple[str, str, str], ...] = (
     ("Ripgrep is not available", "debug", "ripgrep"),
     ("YOLO mode is enabled", "debug", "yolo"),
-    ("Error resuming session", "error", "session"),
+    ("Error resuming session", "error", "resume_failed"),
     ("No previous sessions found for this project", "warning", "fresh_session"),
     ("stdin input truncated", "warning", "truncated"),
     ("Error executing tool", "info", "tool_error"),
