@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from geminids import ToolFinished
 from geminids.config.places import Places
 from geminids.toolchain import find
 
@@ -85,13 +86,28 @@ def test_the_users_home_is_seen_and_not_written(world: Any, user: dict[str, byte
 
 
 def test_the_users_settings_count(world: Any, user: dict[str, bytes]) -> None:
-    """The user's settings hold under ours: a policy and a setting of the user's are in force, ours win."""
+    """The user's settings hold under ours: theirs are there, ours win."""
     world.gateway.reply(text="hi")
     assert world.ask().ok
     [file] = world.places.homes.glob("user-*/.gemini/settings.json")
     settings = json.loads(file.read_text())
     assert settings["general"]["vimMode"] is True
     assert settings["general"]["sessionRetention"] == {"enabled": False}
+
+
+def test_a_policy_of_the_users_is_in_force(world: Any) -> None:
+    """What the user's own `gemini` may not do, a run of ours may not do either."""
+    call = {"calls": [("list_directory", {"dir_path": "."})]}
+    statuses = []
+    for rule in ("", '[[rule]]\ntoolName = "list_directory"\ndecision = "deny"\npriority = 500\n'):
+        if rule:
+            (world.home / ".gemini" / "policies").mkdir()
+            (world.home / ".gemini" / "policies" / "mine.toml").write_text(rule)
+        world.gateway.reply(**call)
+        world.gateway.reply(text="done")
+        statuses += [event.status for event in world.events() if isinstance(event, ToolFinished)]
+    assert statuses[0] == "ok"
+    assert statuses[1] in ("denied", "failed")
 
 
 def test_a_user_without_a_home_yet(world: Any) -> None:
