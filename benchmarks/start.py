@@ -83,6 +83,9 @@ class _Setup:
 
 
 def run(work: Path, *, quick: bool) -> list[Row]:
+    if not shutil.which("node"):
+        say("  skipped: plain gemini needs a Node on PATH (the bounds are for Node 20), and there is none")
+        return []
     before = os.environ.get("GEMINIDS_HOME")
     with Gateway() as gateway:
         setup = _Setup(work, gateway)
@@ -143,7 +146,6 @@ def _installs() -> Places:
 
 def _linked(root: Path, *shared: Path) -> Places:
     """A place of its own, with only these parts of an installation in it."""
-    assert shutil.which("node"), "plain gemini needs a node on PATH"
     root.mkdir()
     for folder in shared:
         folder.mkdir(exist_ok=True)

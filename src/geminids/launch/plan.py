@@ -96,6 +96,9 @@ def _env_file(options: Options) -> dict[str, str]:
 def _find(options: Options, env: Mapping[str, str], places: Places) -> Gemini:
     try:
         return find(options.gemini, environ=env, places=places)
+    except OSError as error:
+        hint = "Name another folder with GEMINIDS_HOME."
+        raise Refused("config", f"{places.root} cannot be used: {error.strerror}", hint) from None
     except ToolchainError as error:
         kind: FailureKind = "cli_missing" if isinstance(error, CliMissing) else "cli_unsupported"
         raise Refused(kind, _with_places(error), error.hint or "Run `geminids install`.") from None

@@ -75,6 +75,9 @@ class Scene:
             return find(self.options.gemini, environ=self.env, places=self.places)
         except ToolchainError as error:
             return error
+        except OSError as error:
+            hint = "Name another folder with GEMINIDS_HOME."
+            return ToolchainError(f"{self.places.root} cannot be used: {error.strerror}", hint=hint)
 
     @cached_property
     def source(self) -> SourceHome | SettingsProblem:
