@@ -144,10 +144,18 @@ def _version_of(path: Path, places: Places, environ: Mapping[str, str]) -> tuple
 
         # execPath: behind a shim (volta, mise, asdf) is a real node, which does not change with the folder.
         argv = [str(path), "-p", "process.version + ' ' + process.execPath"]
-        answer = answer_of(argv, environ=environ, cwd=private_dir(places.root), timeout=10)
+        answer = answer_of(argv, environ=environ, cwd=_calm_place(places), timeout=10)
         match = re.match(r"v(\S+) (.+)", answer.out) if answer.code == 0 else None
         known = remember(places, path, match[1] if match else None, match[2].strip() if match else None)
     return known.version, Path(known.path) if known.path else path
+
+
+def _calm_place(places: Places) -> Path:
+    """A folder with no `.tool-versions` or `.nvmrc` in it that a shim would heed."""
+    try:
+        return private_dir(places.root)
+    except OSError:
+        return Path(os.sep)
 
 
 def _preload(places: Places) -> Path | None:
