@@ -117,8 +117,10 @@ class _Follower:
     def _save(self, batch: Sequence[Event]) -> None:
         if self._sink is None:
             return
+        rest = memoryview(b"".join(encode_event(event) + b"\n" for event in batch))
         try:
-            self._sink.write(b"".join(encode_event(event) + b"\n" for event in batch))
+            while rest:  # unbuffered: what is told here is on disk, and a write may be a part of it
+                rest = rest[self._sink.write(rest) :]
         except OSError as error:
             # The run is ended: whoever asked for a record does not want one with holes.
             self._sink = None
