@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from geminids import Notice, Text, ToolFinished, ToolStarted, decode_event, encode_event
@@ -65,6 +65,10 @@ def _translate(lines: list[Any], cuts: list[int] | None = None, secrets: tuple[s
     return [*events, *stream.finish()]
 
 
+def _half() -> Message:
+    return Message("assistant", SECRET[: len(SECRET) // 2])
+
+
 def _joined(events: list[Any]) -> str:
     return "".join(event.text for event in events if isinstance(event, Text))
 
@@ -89,6 +93,10 @@ def test_the_laws_hold_for_any_lines(lines: list[Any], cuts: list[int], with_sec
 
 
 @given(_LINES, st.lists(st.integers(0, 40), max_size=6))
+@example([_half(), Init(session_id="s"), _half()], [])
+@example([_half(), ResultLine("success"), _half()], [1, 2])
+@example([_half(), ToolResult("never began", "success"), _half()], [])
+@example([ToolUse("x", "1"), _half(), ToolUse("x", "1"), _half()], [])
 def test_no_event_holds_a_secret(lines: list[Any], cuts: list[int]) -> None:
     """Nor do the texts of two events, where only noise stands between them."""
     events = _translate(lines, cuts, (SECRET,))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import time
@@ -15,6 +16,8 @@ import pytest
 
 import geminids
 from geminids import Finished, Notice, OptionsError, Text
+from geminids.process.marker import MARKER
+from geminids.process.tree import marked
 
 HELLO = "out(INIT + say('hi') + DONE)"
 
@@ -123,3 +126,30 @@ def test_a_read_only_home_is_told_at_once(stand_in: Any, tmp_path: Path) -> None
     assert failure is not None
     assert failure.kind == "config"
     assert os.environ["GEMINIDS_HOME"] in failure.hint
+
+
+def test_a_caller_who_is_cancelled_on_the_way_in_leaves_nothing(stand_in: Any) -> None:
+    """asyncio's own cancel, while the CLI is still asked for its version: nothing is spawned afterwards."""
+    options = stand_in("open('ran', 'w')\ntime.sleep(60)")
+    script, asked = Path(str(options.gemini)), Path(options.cwd) / "asked"
+    slow = f"open({str(asked)!r}, 'w'); import time; time.sleep(1)\nimport json"
+    script.write_text(script.read_text().replace("import json", slow, 1))
+
+    async def enter() -> None:
+        async with geminids.open_run("hi", options):
+            raise AssertionError("it was entered")
+
+    async def cancel() -> None:
+        task = asyncio.create_task(enter())
+        while not asked.exists():
+            await asyncio.sleep(0.01)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancel())
+    until = time.monotonic() + 10
+    while marked(os.environ[MARKER]) and time.monotonic() < until:  # the question itself takes its second
+        time.sleep(0.02)
+    assert marked(os.environ[MARKER]) == []
+    assert not (Path(options.cwd) / "ran").exists()

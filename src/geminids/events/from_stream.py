@@ -32,8 +32,6 @@ _SHOWN = 2000
 _MOST_ERRORS = 200
 _LOOP = "Loop detected"
 _MS = {f"{ms:03}Z": ms for ms in range(1000)}
-# Noise between two pieces of text does not end a secret that the first of them has begun.
-_ENDS_TEXT = (Init, ToolUse, ToolResult, ResultLine)
 
 
 class StreamTranslator:
@@ -55,10 +53,6 @@ class StreamTranslator:
     def tools_running(self) -> bool:
         return bool(self._open)
 
-    @property
-    def newest_tool(self) -> ToolStarted | None:
-        return next(reversed(self._open.values()), None)
-
     def translate(self, lines: Sequence[WireLine | Odd]) -> list[Event]:
         """The events of these lines; no line, however odd, raises."""
         out: list[Event] = []
@@ -71,8 +65,6 @@ class StreamTranslator:
                 redactor = None
         coming = iter(lines)
         while (line := self._translate_text(coming, out, redactor)) is not None:
-            if redactor is not None and type(line) in _ENDS_TEXT:
-                self._flush(out)
             handler, *free = _HANDLERS[type(line)]
             handler(self, self._redacted(line, free) if self._redactor else line, out)
         return out
@@ -148,11 +140,13 @@ class StreamTranslator:
         out.append(self._ledger.notice("info", "unknown_role", f"a message of role {line.role!r}: {shown}"))
 
     def _on_tool_use(self, line: ToolUse, out: list[Event]) -> None:
-        if self._new_turn:
-            self._begin_turn()
         if line.tool_id in self._open:
             out.append(self._ledger.notice("warning", "protocol", f"tool call {line.tool_id!r} began twice"))
             return
+        # A tool alone ends a text: what stands between two pieces otherwise does not end a secret that one began.
+        self._flush(out)
+        if self._new_turn:
+            self._begin_turn()
         parameters = line.parameters if isinstance(line.parameters, dict) else {}
         started = ToolStarted(
             at=self._ms(line.timestamp),
@@ -177,6 +171,7 @@ class StreamTranslator:
             text = f"a result for a tool call that never began ({line.tool_id!r}): {_short(output or '')}"
             out.append(self._ledger.notice("warning", "protocol", text))
             return
+        self._flush(out)
         error = error_of(line.error)
         status = tools.status_of(
             line.status, error[0] if error else None, error[1] if error else None, output

@@ -19,7 +19,7 @@ from geminids.outcome import Failure, FailureKind
 from geminids.redact import secrets_of
 from geminids.toolchain import Gemini, Release, find
 
-__all__ = ["Plan", "Refused", "make_plan"]
+__all__ = ["Plan", "Refused", "look_ahead", "make_plan"]
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,6 +82,16 @@ def make_plan(
         auth=auth,
         secrets=secrets_of(env) | in_files,
     )
+
+
+def look_ahead(options: Options) -> None:
+    """Find the CLI now, which asks an unknown one for its version: planning then starts no process."""
+    try:
+        find(
+            options.gemini, environ=environment.base_environment(os.environ, options, {}), places=Places.of()
+        )
+    except (ToolchainError, OSError):
+        pass  # the plan will say it
 
 
 def _env_file(options: Options) -> dict[str, str]:

@@ -168,7 +168,14 @@ class HeadlessLane:
         """What it was."""
         stopping = self._stopping
         if stopping.reason == LINGERING and self.stream.result is None:
-            failure = Failure(kind="cut_off", message=LINGERING, retryable=True, hint=_LINGERING_HINT)
+            failure = Failure(
+                kind="cut_off",
+                message=LINGERING,
+                retryable=True,
+                hint=_LINGERING_HINT,
+                exit_code=self.exit_code,
+                stderr_tail=self._reading.stderr_tail[-4000:] or None,
+            )
             return Ending("failed", LINGERING, failure)
         if not stopping.wanted or self._result_came_first or self._said_success:
             return self._judge()

@@ -14,7 +14,7 @@ from geminids.events.fold import Fold
 from geminids.events.ledger import Ledger
 from geminids.events.model import Event, Finished
 from geminids.ids import new_run_id
-from geminids.launch.plan import Plan, Refused, make_plan
+from geminids.launch.plan import Plan, Refused, look_ahead, make_plan
 from geminids.options import Options, make_options
 from geminids.outcome import Failure, FailureKind
 from geminids.run.headless import HeadlessLane
@@ -122,9 +122,10 @@ class Run:
         import anyio
 
         if not self._launched:
-            # In a thread: an unknown CLI is asked for its version first. Shielded: what was spawned must be driven.
-            with anyio.CancelScope(shield=True):
-                await anyio.to_thread.run_sync(self.launch)
+            # In a thread: an unknown CLI is asked for its version. Nothing of the run is spawned there, so that a
+            # caller who is cancelled meanwhile leaves nothing behind.
+            await anyio.to_thread.run_sync(look_ahead, self.options)
+            self.launch()
         self._done = anyio.Event()
         if self._lane is None:
             self._done.set()
