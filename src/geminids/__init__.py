@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         decode_event,
         encode_event,
     )
-    from geminids.options import Options
+    from geminids.options import McpServer, Options, Permissions
     from geminids.outcome import Failure
     from geminids.run.ask import ask, ask_sync, stream_sync
     from geminids.run.result import Result
@@ -50,10 +50,12 @@ __all__ = [
     "Failure",
     "Finished",
     "GeminidsError",
+    "McpServer",
     "ModelUsage",
     "Notice",
     "Options",
     "OptionsError",
+    "Permissions",
     "Result",
     "Retry",
     "Run",
@@ -76,7 +78,7 @@ __all__ = [
 
 _ROOMS = {
     "geminids.errors": ("GeminidsError", "OptionsError", "RunFailed"),
-    "geminids.options": ("Options",),
+    "geminids.options": ("McpServer", "Options", "Permissions"),
     "geminids.outcome": ("Failure",),
     "geminids.run.ask": ("ask", "ask_sync", "stream_sync"),
     "geminids.run.result": ("Result",),

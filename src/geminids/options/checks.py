@@ -1,74 +1,23 @@
-"""What a user wants of a run: pure data that can be stored, sent and checked, with no callbacks in it."""
+"""Whether options can be: every problem at once, before anything is started."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import msgspec
 
 from geminids.errors import OptionsError
 from geminids.ids import is_session_id
+from geminids.options.model import Approval, Effort, Leftovers, McpServer, Options
+from geminids.options.permissions import CAPABILITIES, Permissions, Power
 from geminids.redact import Redactor, secrets_of
 
-__all__ = ["Approval", "Leftovers", "Options", "make_options"]
+__all__ = ["make_options"]
 
-Approval = Literal["default", "auto_edit", "yolo", "plan"]
-Leftovers = Literal["end", "keep"]
-
-MEGABYTE = 1024 * 1024
 _LONGEST = 200
-
-
-class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Everything about a run but its prompt. Seconds are floats, `None` means no limit.
-
-    >>> Options(model="flash", timeout=60).model
-    'flash'
-    """
-
-    cwd: str = "."
-    """The folder that the agent works in."""
-    make_cwd: bool = False
-    """Make `cwd` where it is absent."""
-    model: str | None = None
-    """An alias (`auto`, `pro`, `flash`, `flash-lite`) or an id; None leaves it to the CLI."""
-    approval: Approval = "default"
-    """`default` reads only, `auto_edit` may edit files, `yolo` may do anything, `plan` only plans."""
-    resume: str | None = None
-    """A session id of this `cwd`, or `latest`."""
-    session_id: str | None = None
-    """The id for a new session (0.41 and newer); None leaves it to the CLI, which is faster."""
-    max_turns: int | None = None
-    """How many model turns a run may take."""
-    max_attempts: int | None = None
-    """How often the CLI itself tries a failing request (1 to 10; its own default, 10, takes minutes)."""
-    timeout: float | None = None
-    """Ends the run after this many seconds, whatever it does."""
-    idle_timeout: float | None = 600.0
-    """Ends the run after this many seconds of silence in which no tool runs, once it has begun to speak."""
-    start_timeout: float | None = 120.0
-    """Ends the run where the CLI has said nothing for this many seconds after its start."""
-    grace: float = 5.0
-    """Seconds between the request to end and the kill."""
-    leftovers: Leftovers = "end"
-    """What becomes of background processes that a successful run leaves."""
-    home: str = "user"
-    """`user`, `isolated`, or a folder that stands for the user's home."""
-    gemini: str | None = None
-    """A managed release (`0.61.0`) or the path of a CLI; None takes the first that is found."""
-    env: dict[str, str] = {}
-    """Variables for the CLI, over those of this process."""
-    env_file: str | None = None
-    """A file of NAME=value lines, under `env`."""
-    offline: bool = False
-    """Talk to the built-in scripted model: no key, no network."""
-    literal: bool = False
-    """Take the prompt as text alone: a leading `/` is no command, `@path` puts no file in."""
-    line_limit: int = 256 * MEGABYTE
-    """The longest line of the CLI's output, in bytes, that is read; a longer one becomes a notice."""
-
+_BIGGEST_BUDGET = 1_000_000
 
 Check = Callable[[Any], str | None]
 
@@ -86,7 +35,7 @@ def make_options(options: Options | None = None, /, **fields: Any) -> Options:
     known: dict[str, Any] = {}
     for name, value in fields.items():
         if name in _CHECKS:
-            known[name] = os.fspath(value) if isinstance(value, os.PathLike) else value
+            known[name] = _plain(value)
         else:
             problems.append((name, _no_such_option(name)))
     if known:
@@ -95,6 +44,13 @@ def make_options(options: Options | None = None, /, **fields: Any) -> Options:
     if problems:
         raise OptionsError(_tellable(problems, merged))
     return merged
+
+
+def _plain(value: Any) -> Any:
+    """A path as text, a list as the tuple that it is stored as."""
+    if isinstance(value, (list, tuple)):
+        return tuple(_plain(one) for one in value)
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
 def _tellable(problems: list[tuple[str, str]], options: Options) -> list[tuple[str, str]]:
@@ -117,6 +73,8 @@ def _problems(options: Options) -> list[tuple[str, str]]:
             found.append((name, what))
     if options.resume is not None and options.session_id is not None:
         found.append(("session_id", "cannot be given together with resume: a resumed session has its id"))
+    if options.variables and options.template is None:
+        found.append(("variables", "there is no template that they could be put into"))
     if not found or "cwd" not in dict(found):
         found += _cwd_problems(options)
     return found
@@ -231,20 +189,128 @@ def _variables(value: Any) -> str | None:
     return None
 
 
-def _readable(value: Any) -> str | None:
+def _file(value: Any) -> str | None:
     what = _text(value)
-    if what is None and not os.access(value, os.R_OK):
-        return f"{value} cannot be read"
-    return what
+    if what is not None:
+        return what
+    if not os.path.exists(value):
+        return f"{_shown(value)} does not exist"
+    if os.path.isdir(value):
+        return f"{_shown(value)} is a folder, not a file"
+    if not os.path.isfile(value):
+        return f"{_shown(value)} is no regular file"
+    return None if os.access(value, os.R_OK) else f"{_shown(value)} cannot be read"
+
+
+def _folder(value: Any) -> str | None:
+    what = _text(value)
+    if what is not None:
+        return what
+    if not os.path.exists(value):
+        return f"{_shown(value)} does not exist"
+    if not os.path.isdir(value):
+        return f"{_shown(value)} is not a folder"
+    return None if os.access(value, os.R_OK | os.X_OK) else f"{_shown(value)} cannot be read"
+
+
+def _each(check: Check) -> Check:
+    def all_of(value: Any) -> str | None:
+        if not isinstance(value, tuple):
+            return f"is {_shown(value)}, not a list"
+        return next((what for one in value if (what := check(one))), None)
+
+    return all_of
+
+
+def _name(value: Any) -> str | None:
+    what = _text(value)
+    return f"has {_shown(value)}, which {what}" if what else None
+
+
+def _variable_name(value: Any) -> str | None:
+    return _variables({value: ""}) if isinstance(value, str) else f"has {_shown(value)}, not text"
+
+
+def _effort(value: Any) -> str | None:
+    if value in get_args(Effort):
+        return None
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _BIGGEST_BUDGET:
+        return None
+    return f"is {_shown(value)}, not one of {', '.join(get_args(Effort))} or a number of tokens"
+
+
+def _template_values(value: Any) -> str | None:
+    if not isinstance(value, Mapping):
+        return f"is {_kind(value)}, not a mapping of names to values"
+    for name, text in value.items():
+        if not isinstance(name, str) or not name.strip():
+            return f"has {_shown(name)}, which cannot be a name"
+        if not isinstance(text, str):
+            return f"has a value for {name} that is not text"
+    return None
+
+
+def _permissions(value: Any) -> str | None:
+    if not isinstance(value, Permissions):
+        return f"is {_kind(value)}, not Permissions"
+    for name in value.__struct_fields__:
+        given = getattr(value, name)
+        what = _optional(_one_of(*get_args(Power)))(given) if name in CAPABILITIES else _each(_name)(given)
+        if what:
+            return f"{name} {what}"
+    return None
+
+
+def _servers(value: Any) -> str | None:
+    if not isinstance(value, Mapping):
+        return f"is {_kind(value)}, not a mapping of names to servers"
+    for name, server in value.items():
+        what = _name(name) or _server(server)
+        if what is None and not all(c.isalnum() or c in "-_." for c in name):
+            what = "a server's name has letters, digits, -, _ and . only"
+        if what:
+            return f"{_shown(name)}: {what}"
+    return None
+
+
+def _server(server: Any) -> str | None:
+    if not isinstance(server, McpServer):
+        return f"is {_kind(server)}, not an McpServer"
+    if (server.command is None) == (server.url is None):
+        return "needs either a command or a url"
+    if server.url is not None and not server.url.startswith(("http://", "https://")):
+        return "its url begins neither with http:// nor with https://"
+    texts = _each(_text)
+    return (
+        _optional(_text)(server.command)
+        or (None if isinstance(server.args, tuple) else "its args are no list")
+        or _variables(server.env)
+        or _optional(_seconds(zero=False))(server.timeout)
+        or texts(server.include_tools)
+        or texts(server.exclude_tools)
+    )
 
 
 _CHECKS: dict[str, Check] = {
     "cwd": _text,
     "make_cwd": _flag,
     "model": _optional(_model),
+    "effort": _optional(_effort),
     "approval": _one_of(*get_args(Approval)),
+    "permissions": _permissions,
+    "trust_workspace": _flag,
     "resume": _optional(_session),
     "session_id": _optional(_session),
+    "template": _optional(_text),
+    "variables": _template_values,
+    "instructions": _optional(_file),
+    "images": _each(_file),
+    "videos": _each(_file),
+    "files": _each(_file),
+    "include_dirs": _each(_folder),
+    "skills": _each(_folder),
+    "mcp_servers": _servers,
+    "system_prompt": _optional(_file),
     "max_turns": _optional(_whole(1, 100_000)),
     "max_attempts": _optional(_whole(1, 10)),
     "timeout": _optional(_seconds(zero=False)),
@@ -255,7 +321,9 @@ _CHECKS: dict[str, Check] = {
     "home": _text,
     "gemini": _optional(_text),
     "env": _variables,
-    "env_file": _optional(_readable),
+    "env_file": _optional(_file),
+    "env_only": _optional(_each(_variable_name)),
+    "telemetry": _flag,
     "offline": _flag,
     "literal": _flag,
     "line_limit": _whole(1024, 2**40),

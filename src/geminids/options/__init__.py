@@ -1,0 +1,20 @@
+"""What a user wants of a run, and whether that can be."""
+
+from __future__ import annotations
+
+from geminids.options.checks import make_options
+from geminids.options.model import Approval, Effort, Leftovers, McpServer, Options
+from geminids.options.permissions import CAPABILITIES, Capability, Permissions, Power
+
+__all__ = [
+    "CAPABILITIES",
+    "Approval",
+    "Capability",
+    "Effort",
+    "Leftovers",
+    "McpServer",
+    "Options",
+    "Permissions",
+    "Power",
+    "make_options",
+]

@@ -1,0 +1,153 @@
+"""What a user wants of a run: pure data that can be stored, sent and checked, with no callbacks in it.
+
+The one schema: names, types, defaults and descriptions stand here, and validation, `--help`, forms and the reference
+page are made from them.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from geminids.options.permissions import Permissions
+
+__all__ = ["Approval", "Effort", "Leftovers", "McpServer", "Options"]
+
+Approval = Literal["default", "auto_edit", "yolo", "plan"]
+Effort = Literal["none", "minimal", "low", "medium", "high"]
+Leftovers = Literal["end", "keep"]
+
+MEGABYTE = 1024 * 1024
+
+
+class McpServer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """One MCP server: a `command` that is started, or a `url` that is spoken to."""
+
+    command: Annotated[str | None, Meta(description="A program that speaks MCP on its stdin and stdout.")] = (
+        None
+    )
+    args: Annotated[tuple[str, ...], Meta(description="Its arguments.")] = ()
+    env: Annotated[dict[str, str], Meta(description="Its own variables.")] = {}
+    cwd: Annotated[str | None, Meta(description="The folder that it is started in.")] = None
+    url: Annotated[str | None, Meta(description="Where a server listens (HTTP).")] = None
+    headers: Annotated[dict[str, str], Meta(description="HTTP headers for `url`.")] = {}
+    timeout: Annotated[float | None, Meta(description="Seconds for one call.")] = None
+    include_tools: Annotated[tuple[str, ...], Meta(description="Only these of its tools.")] = ()
+    exclude_tools: Annotated[tuple[str, ...], Meta(description="None of these of its tools.")] = ()
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Everything about a run but its prompt. Seconds are floats, `None` means no limit.
+
+    >>> Options(model="flash", timeout=60).model
+    'flash'
+    """
+
+    cwd: Annotated[str, Meta(description="The folder that the agent works in.")] = "."
+    make_cwd: Annotated[bool, Meta(description="Make `cwd` where it is absent.")] = False
+    model: Annotated[
+        str | None, Meta(description="`auto`, `pro`, `flash`, `flash-lite` or an id; else the CLI chooses.")
+    ] = None
+    effort: Annotated[
+        Effort | int | None,
+        Meta(description="How much the model thinks: a level, or a budget in tokens; else the CLI's own."),
+    ] = None
+    approval: Annotated[
+        Approval,
+        Meta(
+            description="`default` reads only, `auto_edit` may edit files, `yolo` anything, `plan` only plans."
+        ),
+    ] = "default"
+    permissions: Annotated[Permissions, Meta(description="What is allowed and denied beside `approval`.")] = (
+        Permissions()
+    )
+    trust_workspace: Annotated[
+        bool,
+        Meta(
+            description="Let the folder's own settings, .env, hooks, servers, skills and agents have power."
+        ),
+    ] = False
+    resume: Annotated[str | None, Meta(description="A session id of this `cwd`, or `latest`.")] = None
+    session_id: Annotated[
+        str | None, Meta(description="The id for a new session (0.41 and newer); else the CLI makes one.")
+    ] = None
+    template: Annotated[
+        str | None,
+        Meta(description="A text with {{names}} around the prompt; {{prompt}} is where the prompt goes."),
+    ] = None
+    variables: Annotated[
+        dict[str, str], Meta(description="What stands for the {{names}} of the template.")
+    ] = {}
+    instructions: Annotated[
+        str | None, Meta(description="A Markdown file that is put before the prompt.")
+    ] = None
+    images: Annotated[tuple[str, ...], Meta(description="Pictures that the model shall see.")] = ()
+    videos: Annotated[tuple[str, ...], Meta(description="Videos that the model shall see.")] = ()
+    files: Annotated[
+        tuple[str, ...], Meta(description="Files (text, PDF, audio, ...) that the model shall see.")
+    ] = ()
+    include_dirs: Annotated[
+        tuple[str, ...], Meta(description="Further folders that the agent may work in.")
+    ] = ()
+    skills: Annotated[
+        tuple[str, ...], Meta(description="Folders with a SKILL.md that this run has beside the user's own.")
+    ] = ()
+    mcp_servers: Annotated[
+        dict[str, McpServer], Meta(description="MCP servers of this run, beside the user's own.")
+    ] = {}
+    system_prompt: Annotated[
+        str | None, Meta(description="A file that replaces the CLI's own system prompt.")
+    ] = None
+    max_turns: Annotated[
+        int | None, Meta(description="How many model turns a run may take.", ge=1, le=100_000)
+    ] = None
+    max_attempts: Annotated[
+        int | None,
+        Meta(
+            description="How often the CLI tries a failing request; its own default takes minutes.",
+            ge=1,
+            le=10,
+        ),
+    ] = None
+    timeout: Annotated[float | None, Meta(description="Ends the run after this many seconds.", gt=0)] = None
+    idle_timeout: Annotated[
+        float | None,
+        Meta(description="Ends the run after this many seconds of silence in which no tool runs.", gt=0),
+    ] = 600.0
+    start_timeout: Annotated[
+        float | None, Meta(description="Ends a run whose CLI has said nothing for this many seconds.", gt=0)
+    ] = 120.0
+    grace: Annotated[float, Meta(description="Seconds between the request to end and the kill.", ge=0)] = 5.0
+    leftovers: Annotated[
+        Leftovers, Meta(description="What becomes of background processes that a successful run leaves.")
+    ] = "end"
+    home: Annotated[
+        str, Meta(description="`user`, `isolated`, or a folder that stands for the user's home.")
+    ] = "user"
+    gemini: Annotated[
+        str | None,
+        Meta(description="A managed release (`0.61.0`) or the path of a CLI; else the first found."),
+    ] = None
+    env: Annotated[
+        dict[str, str], Meta(description="Variables for the CLI, over those of this process.")
+    ] = {}
+    env_file: Annotated[str | None, Meta(description="A file of NAME=value lines, under `env`.")] = None
+    env_only: Annotated[
+        tuple[str, ...] | None,
+        Meta(description="Pass on no variable of this process but these and what a program needs to start."),
+    ] = None
+    telemetry: Annotated[
+        bool, Meta(description="Let the CLI write down each request to the model, and count them.")
+    ] = False
+    offline: Annotated[bool, Meta(description="Talk to the built-in scripted model: no key, no network.")] = (
+        False
+    )
+    literal: Annotated[bool, Meta(description="Take the prompt as text alone: no /command, no @path.")] = (
+        False
+    )
+    line_limit: Annotated[
+        int,
+        Meta(description="The longest line of the CLI's output, in bytes, that is read.", ge=1024, le=2**40),
+    ] = 256 * MEGABYTE
