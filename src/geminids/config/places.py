@@ -49,6 +49,11 @@ class Places(msgspec.Struct, frozen=True):
         return self.root / "homes"
 
     @property
+    def runs(self) -> Path:
+        """One folder for each run that has to write something, gone when the run is."""
+        return self.root / "runs"
+
+    @property
     def kept(self) -> Path:
         """One empty file for each run whose leftovers were kept on purpose."""
         return self.root / "kept"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -26,7 +26,10 @@ from geminids.wire.stream_json import (
     text_of,
 )
 
-__all__ = ["StreamTranslator"]
+__all__ = ["StreamTranslator", "WhyNot"]
+
+# Says why a tool could not be called with these arguments, where something forbids it.
+WhyNot = Callable[[str, Mapping[str, Any]], str | None]
 
 _SHOWN = 2000
 _MOST_ERRORS = 200
@@ -37,9 +40,10 @@ _MS = {f"{ms:03}Z": ms for ms in range(1000)}
 class StreamTranslator:
     """Translates the lines of one attempt, and keeps what its ending will be judged by."""
 
-    def __init__(self, ledger: Ledger, redactor: Redactor) -> None:
+    def __init__(self, ledger: Ledger, redactor: Redactor, why_not: WhyNot | None = None) -> None:
         self._ledger = ledger
         self._redactor = redactor
+        self._why_not = why_not
         self._text = TextRedactor(redactor) if redactor else None
         self._open: dict[str, ToolStarted] = {}
         self._new_turn = False
@@ -172,13 +176,16 @@ class StreamTranslator:
             out.append(self._ledger.notice("warning", "protocol", text))
             return
         self._flush(out)
-        error = error_of(line.error)
-        status = tools.status_of(
-            line.status, error[0] if error else None, error[1] if error else None, output
-        )
-        at = self._ms(line.timestamp)
+        error_type, message = error_of(line.error) or (None, None)
+        status = tools.status_of(line.status, error_type, message, output)
+        if (status == "denied" or error_type in tools.NOT_THERE) and self._why_not is not None:
+            why = self._why_not(started.name, started.input or {})
+            if why is not None:
+                status, message = "denied", tools.told(why, message or output)
+        if status == "denied" and message is None:
+            message = output  # "Blocked: ..." comes as the output of a success
         out.append(
-            self._finished(started, at, status=status, output=output, error=error[1] if error else None)
+            self._finished(started, self._ms(line.timestamp), status=status, output=output, error=message)
         )
 
     def _finished(self, started: ToolStarted, at: int, **what: Any) -> ToolFinished:

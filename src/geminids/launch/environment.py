@@ -12,6 +12,7 @@ __all__ = [
     "headless_environment",
     "offline_environment",
     "read_env_file",
+    "telemetry_environment",
 ]
 
 # Whatever would lead an offline run away from the loopback.
@@ -23,6 +24,11 @@ _AWAY = (
     "GEMINI_MODEL",
     *(name for proxy in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY") for name in (proxy, proxy.lower())),
 )
+
+# Without these a program does not find its files, or speaks another language than its user.
+_NEEDED = ("PATH", "HOME", "TMPDIR", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TERM")
+# Whose run this is, where it is a run within a run.
+_OURS = "GEMINI_CLI_GEMINIDS_"
 
 
 class EnvFileProblem(Exception):
@@ -60,7 +66,10 @@ def _unquoted(value: str) -> str:
 def base_environment(
     environ: Mapping[str, str], options: Options, from_file: Mapping[str, str]
 ) -> dict[str, str]:
-    """This process's variables, then the env file's, then the caller's."""
+    """This process's variables (with `env_only`, the named ones alone), then the env file's, then the caller's."""
+    if options.env_only is not None:
+        named = {*options.env_only, *_NEEDED}
+        environ = {name: value for name, value in environ.items() if name in named or name.startswith(_OURS)}
     return {**environ, **from_file, **options.env}
 
 
@@ -72,9 +81,17 @@ def headless_environment(environ: Mapping[str, str]) -> dict[str, str]:
         # Else a login asks for consent on stdout and waits on stdin.
         "NO_BROWSER": "true",
     }
-    # A headless run in a folder that is not trusted ends with exit 55; `--skip-trust` is unknown before 0.39.1.
-    trust = environ.get("GEMINI_CLI_TRUST_WORKSPACE") or "true"
-    return {**environ, **ours, "GEMINI_CLI_TRUST_WORKSPACE": trust}
+    return {**environ, **ours}
+
+
+def telemetry_environment(outfile: str) -> dict[str, str]:
+    """Variables that make the CLI write its requests down; as settings, each run would need a home of its own."""
+    return {
+        "GEMINI_TELEMETRY_ENABLED": "true",
+        "GEMINI_TELEMETRY_TARGET": "local",
+        "GEMINI_TELEMETRY_OUTFILE": outfile,
+        "GEMINI_TELEMETRY_LOG_PROMPTS": "false",
+    }
 
 
 def offline_environment(environ: Mapping[str, str], gateway_env: Mapping[str, str]) -> dict[str, str]:

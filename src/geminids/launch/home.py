@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from geminids.config.places import Places, private_dir
+from geminids.launch.dotenv import read_dotenv
 from geminids.launch.environment import EnvFileProblem, read_env_file
 from geminids.launch.settings import Settings, SettingsProblem, read_settings
 from geminids.redact import secrets_of
 
-__all__ = ["SOURCE", "SourceHome", "secrets_in_files", "source_home", "system_settings_file", "write_home"]
+__all__ = [
+    "SOURCE",
+    "SourceHome",
+    "secrets_in_files",
+    "source_home",
+    "system_settings_file",
+    "variables_of",
+    "write_home",
+]
 
 # Of the user's folder, what a run shall see: texts, skills, agents, extensions, policies and logins. Links, so
 # that a login which the CLI refreshes stays refreshed. Never settings.json, trustedFolders.json, projects.json.
@@ -75,14 +84,16 @@ def source_home(home: str, environ: Mapping[str, str], places: Places) -> Source
     return SourceHome("user" if home == "user" else "given", path, settings)
 
 
-def write_home(source: SourceHome, settings: Settings, places: Places) -> Path:
+def write_home(
+    source: SourceHome, settings: Settings, places: Places, *, files: Mapping[str, str] = {}
+) -> Path:
     """Make (or find again) the private home for these settings; return what GEMINI_CLI_HOME shall be.
 
     Its name comes from its contents, so that runs with different settings never share one, and runs with the
     same settings always do.
     """
     text = json.dumps(settings, indent=2, sort_keys=True)
-    key = _digest(f"{source.path}\0{text}")
+    key = _digest("\0".join((str(source.path), text, *files.values())))
     home = private_dir(places.homes / f"{source.name}-{key}")
     gemini = private_dir(home / ".gemini")
     for name in _SHARED:
@@ -95,12 +106,29 @@ def write_home(source: SourceHome, settings: Settings, places: Places) -> Path:
     for name in (".agents", ".env"):
         if (source.path / name).exists():
             _link(home / name, source.path / name)
+    for name, content in files.items():
+        private_dir((home / name).parent)
+        _write_private(home / name, content)
     _write_private(gemini / "settings.json", text)
     # On a file system that is read-only the CLI would hang in silence.
     draft = gemini / f".draft-{os.getpid()}-{os.urandom(4).hex()}"
     draft.touch(mode=0o600)
     draft.unlink()
     return home
+
+
+def variables_of(source: SourceHome, only: tuple[str, ...] | None) -> dict[str, str]:
+    """The variables in the user's own `.env`, which the CLI does not read for a folder that it does not trust.
+
+    It would take the first of the two (settings.ts, findEnvFile).
+    """
+    for file in (source.gemini / ".env", source.path / ".env"):
+        try:
+            found = read_dotenv(file.read_text("utf-8", "replace"))
+        except OSError:
+            continue
+        return {name: value for name, value in found.items() if only is None or name in only}
+    return {}
 
 
 def secrets_in_files(source: SourceHome, cwd: str) -> frozenset[str]:
@@ -137,13 +165,43 @@ def _mcp_variables(settings: Settings) -> dict[str, str]:
     return found
 
 
-def system_settings_file(settings: Mapping[str, Any], places: Places) -> Path:
-    """For releases that know no private home (before 0.25): a file for GEMINI_CLI_SYSTEM_SETTINGS_PATH."""
+def system_settings_file(settings: Settings, environ: Mapping[str, str], places: Places) -> Path:
+    """A file for GEMINI_CLI_SYSTEM_SETTINGS_PATH, with what the machine's own system settings say in it too."""
+    settings = _joined(settings, _machines(environ))
     text = json.dumps(settings, indent=2, sort_keys=True)
     key = _digest(text)
     file = private_dir(places.homes) / f"system-{key}.json"
     _write_private(file, text)
     return file
+
+
+def _machines(environ: Mapping[str, str]) -> Settings:
+    """The settings of whoever runs this machine: they outrank everybody's, and ours stand in their place."""
+    named = environ.get("GEMINI_CLI_SYSTEM_SETTINGS_PATH")
+    usual = (
+        "/Library/Application Support/GeminiCli/settings.json"
+        if sys.platform == "darwin"
+        else "/etc/gemini-cli/settings.json"
+    )
+    file = Path(named or usual)
+    try:
+        return read_settings(file.read_text("utf-8"), str(file))
+    except (OSError, UnicodeDecodeError):
+        return {}
+
+
+def _joined(under: Settings, over: Settings) -> Settings:
+    """`over` on top of `under`, lists joined: neither takes from what the other forbids."""
+    joined = dict(under)
+    for name, value in over.items():
+        below = joined.get(name)
+        if isinstance(below, dict) and isinstance(value, dict):
+            joined[name] = _joined(below, value)
+        elif isinstance(below, list) and isinstance(value, list):
+            joined[name] = [*below, *(one for one in value if one not in below)]
+        else:
+            joined[name] = value
+    return joined
 
 
 def _digest(text: str) -> str:

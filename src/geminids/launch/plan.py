@@ -12,18 +12,25 @@ from geminids.config.places import Places
 from geminids.errors import CliMissing, ToolchainError
 from geminids.launch import environment, home
 from geminids.launch.auth import Auth, choose_auth
+from geminids.launch.compose import compose
+from geminids.launch.permissions import Verdicts
 from geminids.launch.prompt import PromptProblem, check_prompt
-from geminids.launch.settings import SettingsProblem, merge, our_settings
+from geminids.launch.refused import Refused
+from geminids.launch.scratch import Scratch, sweep
+from geminids.launch.settings import SettingsProblem, merge
+from geminids.launch.terms import POLICY, USERS_POLICY, Terms, make_terms
 from geminids.options import Options
-from geminids.outcome import Failure, FailureKind
+from geminids.outcome import FailureKind
 from geminids.redact import secrets_of
 from geminids.toolchain import Gemini, Release, find
 
-__all__ = ["Plan", "Refused", "look_ahead", "make_plan"]
+__all__ = ["TELEMETRY", "Plan", "Refused", "look_ahead", "make_plan"]
+
+TELEMETRY = "telemetry.json"
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a spawn needs. `secrets` are the values that must never be shown."""
+    """All that a spawn needs. `secrets` are the values that must never be shown; `scratch` is closed by the run."""
 
     argv: tuple[str, ...]
     cwd: str
@@ -33,47 +40,62 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     gemini: Gemini
     auth: Auth
     secrets: frozenset[str]
+    scratch: Scratch
+    verdicts: Verdicts
+    neutralised: tuple[str, ...] = ()
+    """What the folder would have brought with it, and does not."""
 
     @property
     def release(self) -> Release:
         return self.gemini.release
 
 
-class Refused(Exception):
-    """A run that cannot be started, told before anything is: its failure says why and what to do."""
-
-    def __init__(self, kind: FailureKind, message: str, hint: str) -> None:
-        super().__init__(message)
-        self.failure = Failure(kind=kind, message=message, retryable=False, hint=hint)
-
-
 def make_plan(
     prompt: str,
     options: Options,
     *,
+    run_id: str = "",
     environ: Mapping[str, str] | None = None,
     places: Places | None = None,
     gateway_env: Mapping[str, str] | None = None,
 ) -> Plan:
     """Plan a run and write out the home that it needs; raises `Refused` where it cannot work."""
-    if os.name == "nt":
-        raise Refused("cli_unsupported", "runs need Linux or macOS so far", "Run it under WSL.")
     environ = os.environ if environ is None else environ
     places = Places.of(environ) if places is None else places
+    sweep(places)
+    scratch = Scratch(places)
     try:
-        stdin = check_prompt(prompt, literal=options.literal)
-    except PromptProblem as problem:
-        raise Refused("bad_prompt", str(problem), problem.hint) from None
+        return _planned(prompt, options, run_id, environ, places, gateway_env, scratch)
+    except BaseException:
+        scratch.close()
+        raise
+
+
+def _planned(
+    prompt: str,
+    options: Options,
+    run_id: str,
+    environ: Mapping[str, str],
+    places: Places,
+    gateway_env: Mapping[str, str] | None,
+    scratch: Scratch,
+) -> Plan:
+    if os.name == "nt":
+        raise Refused("cli_unsupported", "runs need Linux or macOS so far", "Run it under WSL.")
+    words = _words(prompt, options, run_id)
     env = environment.base_environment(environ, options, _env_file(options))
     if gateway_env is not None:
         env = environment.offline_environment(env, gateway_env)
     gemini = _find(options, env, places)
     _check_release(options, gemini.release)
     cwd = _working_folder(options)
-    auth, env, in_files = _with_home(options, gemini.release, env, places)
+    stdin, opened = _with_media(words, options, gemini.release, cwd, scratch)
+    auth, terms, env, in_files = _with_home(options, gemini.release, env, cwd, places)
     env = environment.headless_environment(env)
+    if options.telemetry:
+        env |= environment.telemetry_environment(str(scratch.folder / TELEMETRY))
     return Plan(
-        argv=(*gemini.command(places), *_flags(options)),
+        argv=(*gemini.command(places), *_flags(options), *opened, *_policies(terms, env), *terms.flags),
         cwd=cwd,
         env=env,
         stdin=stdin,
@@ -81,7 +103,38 @@ def make_plan(
         gemini=gemini,
         auth=auth,
         secrets=secrets_of(env) | in_files,
+        scratch=scratch,
+        verdicts=terms.verdicts,
+        neutralised=tuple(map(str, terms.neutralised)),
     )
+
+
+def _words(prompt: str, options: Options, run_id: str) -> str:
+    """What the agent is told, checked before anything is looked for."""
+    try:
+        words = compose(prompt, options, run_id)
+        check_prompt(words)
+    except PromptProblem as problem:
+        raise Refused(problem.kind, str(problem), problem.hint) from None
+    return words
+
+
+def _with_media(
+    words: str, options: Options, release: Release, cwd: str, scratch: Scratch
+) -> tuple[bytes, Sequence[str]]:
+    """The prompt with its files, and the flags that open them to the CLI."""
+    if not (options.images or options.videos or options.files):
+        return check_prompt(words), ()
+    from geminids.launch.media import attach  # imported late: few runs have files
+
+    try:
+        media = attach(options, release, cwd, scratch)
+        return check_prompt(words + media.words, attached=media.units), media.flags
+    except PromptProblem as problem:
+        raise Refused(problem.kind, str(problem), problem.hint) from None
+    except OSError as error:
+        hint = "Make room there, or name another folder with GEMINIDS_HOME."
+        raise Refused("config", f"the files cannot be staged: {error}", hint) from None
 
 
 def look_ahead(options: Options) -> None:
@@ -130,6 +183,10 @@ def _check_release(options: Options, release: Release) -> None:
         needed.append("session_id_flag")
     if options.approval == "plan":
         needed.append("plan_mode")
+    if options.effort is not None:
+        needed.append("model_configs")
+    if options.skills:
+        needed += ["private_home", "skills"]
     if options.home != "user":
         needed.append("private_home")
     missing = [what for name in needed if (what := release.lacks(name))]
@@ -151,22 +208,41 @@ def _working_folder(options: Options) -> str:
 
 
 def _with_home(
-    options: Options, release: Release, env: dict[str, str], places: Places
-) -> tuple[Auth, dict[str, str], frozenset[str]]:
+    options: Options, release: Release, env: dict[str, str], cwd: str, places: Places
+) -> tuple[Auth, Terms, dict[str, str], frozenset[str]]:
     """Choose the sign-in and write the settings where this release reads them; tell what secrets lie there."""
     try:
         source = home.source_home(options.home, env, places)
+        if not options.trust_workspace:
+            env = {**home.variables_of(source, options.env_only), **env}
+        auth = choose_auth(env, source.settings)
+        terms = make_terms(options, release, source, cwd, env, auth.selected_type)
+        secrets = home.secrets_in_files(source, cwd)
+        env = {name: value for name, value in env.items() if name not in terms.drop} | terms.env
+        return auth, terms, env | _written(options, release, source, terms, env, places), secrets
     except SettingsProblem as problem:
         raise Refused("config", str(problem), "Mend that file, or run with home='isolated'.") from None
-    auth = choose_auth(env, source.settings)
-    ours = our_settings(options, auth.selected_type)
-    secrets = home.secrets_in_files(source, os.path.abspath(options.cwd))
+
+
+def _written(
+    options: Options,
+    release: Release,
+    source: home.SourceHome,
+    terms: Terms,
+    env: Mapping[str, str],
+    places: Places,
+) -> dict[str, str]:
+    """Write the home or the system settings; return the variables that lead the CLI there."""
+    found: dict[str, str] = {}
     try:
         if release.private_home:
-            where = home.write_home(source, merge(source.settings, ours), places)
-            return auth, {**env, "GEMINI_CLI_HOME": str(where), home.SOURCE: str(source.path)}, secrets
-        file = home.system_settings_file(ours, places)
-        return auth, {**env, "GEMINI_CLI_SYSTEM_SETTINGS_PATH": str(file)}, secrets
+            settings = merge(source.settings, terms.settings)
+            where = home.write_home(source, settings, places, files=terms.files)
+            found = {"GEMINI_CLI_HOME": str(where), home.SOURCE: str(source.path)}
+        if terms.system or not release.private_home:
+            system = terms.system if release.private_home else merge(terms.system, terms.settings)
+            found["GEMINI_CLI_SYSTEM_SETTINGS_PATH"] = str(home.system_settings_file(system, env, places))
+        return found
     except OSError as error:
         raise Refused(
             "config", f"the private home cannot be written: {error}", _where_to(error, source, places)
@@ -180,6 +256,24 @@ def _where_to(error: OSError, source: home.SourceHome, places: Places) -> str:
     return f"Make {places.root} writable, or name another folder with GEMINIDS_HOME."
 
 
+def _policies(terms: Terms, env: Mapping[str, str]) -> Sequence[str]:
+    """`--policy` for ours and, since that replaces the user's policies, for theirs."""
+    ours = [
+        os.path.join(env["GEMINI_CLI_HOME"], name) for name in (POLICY, USERS_POLICY) if name in terms.files
+    ]
+    paths = [*ours, *terms.policies] if ours else []
+    return [f"--policy={_listed(path, 'the policy')}" for path in paths]
+
+
+def _listed(path: str, what: str) -> str:
+    """A path for a flag that takes a list with commas."""
+    if "," in path:
+        raise Refused(
+            "config", f"{what} {path} has a comma in its path", "Gemini CLI takes it for two: move it."
+        )
+    return path
+
+
 def _flags(options: Options) -> Sequence[str]:
     # --flag=value throughout: a value that begins with a dash stays a value.
     flags = ["--output-format=stream-json", f"--approval-mode={options.approval}"]
@@ -190,4 +284,5 @@ def _flags(options: Options) -> Sequence[str]:
     if options.session_id is not None:
         # Only where it was asked for: the CLI takes 0.1 s more to see that it is new (0.83 s became 0.96 s).
         flags.append(f"--session-id={options.session_id}")
-    return flags
+    folders = [_listed(os.path.abspath(folder), "the folder") for folder in options.include_dirs]
+    return [*flags, *(f"--include-directories={folder}" for folder in folders)]

@@ -35,6 +35,10 @@ _LINGERING_HINT = "Run again; if it stays so, try another release with `geminids
 _DRAIN = 0.3
 
 
+def _told(what: str) -> str:
+    return f"{what} has no power in this run; trust_workspace would give it"
+
+
 class HeadlessLane:
     """Drives one attempt. `start` is synchronous, so that the CLI loads while Python still imports."""
 
@@ -62,7 +66,13 @@ class HeadlessLane:
         self._ended: list[Ended] = []
         self.deadlines = Deadlines(options)
         self._reading = Reading(
-            ledger, self._redactor, self.deadlines, self._put, line_limit=options.line_limit, on_line=on_line
+            ledger,
+            self._redactor,
+            self.deadlines,
+            self._put,
+            line_limit=options.line_limit,
+            on_line=on_line,
+            why_not=plan.verdicts.why_not,
         )
         self.mark: Mark = new_mark(run_id)
         self.child: Child | None = None
@@ -81,8 +91,10 @@ class HeadlessLane:
         self._unsent = child.write_now(self._plan.stdin)
         if not self._unsent:
             child.close_stdin()
+        told = [self._ledger.notice("info", "workspace", _told(what)) for what in self._plan.neutralised]
         self._put(
             [
+                *told,
                 Started(
                     at=int(time.time() * 1000),
                     seq=self._ledger.next(),
@@ -95,7 +107,7 @@ class HeadlessLane:
                     cli_version=self._plan.gemini.version,
                     lane="headless",
                     pid=child.pid,
-                )
+                ),
             ]
         )
 

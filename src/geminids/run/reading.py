@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from geminids.events.from_stream import StreamTranslator
+from geminids.events.from_stream import StreamTranslator, WhyNot
 from geminids.events.ledger import Ledger
 from geminids.events.model import Event, Retry
 from geminids.process.child import Child
@@ -44,6 +44,7 @@ class Reading:
         *,
         line_limit: int,
         on_line: OnLine | None,
+        why_not: WhyNot | None = None,
     ) -> None:
         self._ledger = ledger
         self._redactor = redactor
@@ -54,7 +55,7 @@ class Reading:
         self._stderr_lines = LineFramer(_LONGEST_STDERR_LINE)
         self._stderr = StderrReader()
         self._reports = Reports(redactor)
-        self.stream = StreamTranslator(ledger, redactor)
+        self.stream = StreamTranslator(ledger, redactor, why_not)
         self.fresh_session = False
 
     @property

@@ -15,6 +15,7 @@ from geminids.events.ledger import Ledger
 from geminids.events.model import Event, Finished
 from geminids.ids import new_run_id
 from geminids.launch.plan import Plan, Refused, look_ahead, make_plan
+from geminids.launch.scratch import Scratch
 from geminids.options import Options, make_options
 from geminids.outcome import Failure, FailureKind
 from geminids.run.headless import HeadlessLane
@@ -60,6 +61,7 @@ class Run:
         self._outbox = Outbox()
         self._fold = Fold()
         self._lane: HeadlessLane | None = None
+        self._scratch: Scratch | None = None
         self._gateway: Gateway | None = None
         self._began = time.monotonic()
         self._launched = False
@@ -75,8 +77,8 @@ class Run:
         self._launched = True
         self._began = time.monotonic()
         try:
-            plan = make_plan(self._prompt, self.options, gateway_env=self._start_gateway())
-            self._prompt = ""
+            plan = make_plan(self._prompt, self.options, run_id=self.id, gateway_env=self._start_gateway())
+            self._scratch, self._prompt = plan.scratch, ""
             lane = HeadlessLane(
                 plan, self.options, self.id, self._ledger, self._outbox, self._fold, self._on_line
             )
@@ -208,6 +210,8 @@ class Run:
     def _finish(self, ending: Ending) -> None:
         """The one place that makes a `Finished`."""
         lane, ledger = self._lane, self._ledger
+        if self._scratch is not None:
+            self._scratch.close()
         result = lane.stream.result if lane else None
         finished = Finished(
             at=int(time.time() * 1000),

@@ -53,6 +53,8 @@ ABILITIES: tuple[Ability, ...] = (
     Ability("policy_files",              "0.30",   None,   "--policy"),
     Ability("admin_policy",              "0.35",   None,   "--admin-policy"),
     Ability("core_tools_restrict",       "0.40",   None,   "tools.core that also forbids all other tools"),
+    Ability("ignores_local_env",         "0.61",   None,   "advanced.ignoreLocalEnv"),
+    Ability("model_configs",             "0.24",   None,   "modelConfigs for a thinking effort"),
     Ability("plan_mode",                 "0.26",   None,   "--approval-mode=plan"),
     Ability("needs_trust",               "0.39.1", None,   "headless runs in trusted folders only"),
     Ability("skip_trust_flag",           "0.39.1", None,   "--skip-trust"),
@@ -121,6 +123,8 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
     policy_files: bool
     admin_policy: bool
     core_tools_restrict: bool
+    ignores_local_env: bool
+    model_configs: bool
     plan_mode: bool
     needs_trust: bool
     skip_trust_flag: bool

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-__all__ = ["kind_of", "paths_of", "status_of", "title_of"]
+__all__ = ["NOT_THERE", "kind_of", "paths_of", "status_of", "title_of", "told"]
 
 Kind = Literal[
     "read", "edit", "write", "delete", "move", "search", "execute", "fetch", "think", "plan", "agent", "other"
@@ -72,6 +72,18 @@ _DENIED_TEXTS = (
     "requires user confirmation, which is not supported in non-interactive mode",
     "denied by policy",
 )
+
+# What a denied tool is to the CLI: it has not even told the model of it.
+NOT_THERE = ("tool_not_registered",)
+
+
+def told(why: str, message: str | None) -> str:
+    """Why a call was refused, with the CLI's own words behind it.
+
+    >>> told("shell is denied", 'Tool "run_shell_command" not found.')
+    'shell is denied (Gemini CLI: Tool "run_shell_command" not found.)'
+    """
+    return f"{why} (Gemini CLI: {message})" if message else why
 
 
 def kind_of(name: str) -> Kind:

@@ -1,0 +1,85 @@
+"""MCP servers of a run, in the CLI's terms: which there are, which may start, which tools of them are seen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from geminids.launch.permissions import is_denied
+from geminids.launch.settings import Settings
+from geminids.options import McpServer, Options
+from geminids.toolchain import Release
+from geminids.toolchain.tools import is_mcp_name, server_of
+
+__all__ = ["server_names", "server_settings"]
+
+# A list of allowed servers that names none of them: an empty list would mean that all are.
+_NONE = ["geminids-allows-none"]
+
+
+def server_names(options: Options, users: Settings) -> tuple[str, ...]:
+    """The servers of the user's and of this run."""
+    return tuple(dict.fromkeys((*_theirs(users), *options.mcp_servers)))
+
+
+def server_settings(options: Options, users: Settings, release: Release) -> Settings:
+    """`mcpServers` and `mcp` for this run, to be merged over the user's own."""
+    permissions = options.permissions
+    only = [tool for tool in permissions.only_tools if is_mcp_name(tool)]
+    if is_denied(permissions, "mcp") or (permissions.only_tools and not only):
+        return {"mcp": {"allowed": _NONE}}
+    settings: Settings = {}
+    servers: dict[str, Any] = {name: _as_settings(server) for name, server in options.mcp_servers.items()}
+    if only:
+        servers = _narrowed({**_theirs(users), **servers}, only)
+    if not release.policy_files:
+        servers |= _trusted({**_theirs(users), **servers}, options)
+    if servers:
+        settings["mcpServers"] = servers
+    if permissions.deny_servers:
+        settings["mcp"] = {"excluded": [*_excluded(users), *permissions.deny_servers]}
+    return settings
+
+
+def _narrowed(servers: dict[str, Any], only: list[str]) -> dict[str, Any]:
+    """Each server with the named tools alone: a rule of the user's for all of it would let in the others."""
+    names = tuple(servers)
+    wanted: dict[str, list[str]] = {name: [] for name in names}
+    for tool in only:
+        server = server_of(tool, names)
+        if server is not None:
+            wanted[server].append(tool.removeprefix(f"mcp_{server}_"))
+    # A server of which nothing is wanted must not start: an empty list would mean all of its tools.
+    return {name: {**servers[name], "includeTools": tools or _NONE} for name, tools in wanted.items()}
+
+
+def _trusted(servers: dict[str, Any], options: Options) -> dict[str, Any]:
+    """Before policy files, a server's tools are approved by trusting the server."""
+    permissions = options.permissions
+    names = servers if permissions.mcp == "allow" else permissions.allow_servers
+    return {name: {**servers[name], "trust": True} for name in names if name in servers}
+
+
+def _as_settings(server: McpServer) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "command": server.command,
+        "args": list(server.args) or None,
+        "env": server.env or None,
+        "cwd": server.cwd,
+        "httpUrl": server.url,
+        "headers": server.headers or None,
+        "timeout": int(server.timeout * 1000) if server.timeout else None,
+        "includeTools": list(server.include_tools) or None,
+        "excludeTools": list(server.exclude_tools) or None,
+    }
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _theirs(users: Settings) -> dict[str, Any]:
+    servers = users.get("mcpServers")
+    return {n: s for n, s in servers.items() if isinstance(s, dict)} if isinstance(servers, dict) else {}
+
+
+def _excluded(users: Settings) -> list[Any]:
+    mcp = users.get("mcp")
+    excluded = mcp.get("excluded") if isinstance(mcp, dict) else None
+    return list(excluded) if isinstance(excluded, list) else []

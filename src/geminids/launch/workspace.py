@@ -1,0 +1,212 @@
+"""What lies in the folder of a run and could widen its power: found before the spawn, by reading alone."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from geminids.launch.dotenv import names_in
+from geminids.launch.settings import Settings, SettingsProblem, read_settings
+
+__all__ = ["Found", "Hook", "Workspace", "WorkspaceProblem", "look_at"]
+
+_BIGGEST = 4 * 1024 * 1024
+# The files of a workspace that stay what they are: text for the model.
+_TEXTS = ("GEMINI.md",)
+
+
+class WorkspaceProblem(Exception):
+    """Something in the folder that makes a run impossible or unsafe; `hint` says what to do."""
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class Found(msgspec.Struct, frozen=True):
+    """One thing that was found: what it is, its name, and the file that it is in."""
+
+    kind: str
+    name: str
+    file: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name} ({self.file})" if self.name else f"{self.kind} ({self.file})"
+
+
+class Hook(msgspec.Struct, frozen=True):
+    """A hook by the name that the CLI knows it by."""
+
+    event: str
+    name: str
+
+
+class Workspace(msgspec.Struct, frozen=True, kw_only=True):
+    """What the folder brings with it."""
+
+    cwd: Path
+    settings: Settings = {}
+    env_files: tuple[str, ...] = ()
+    env_names: tuple[str, ...] = ()
+    skills: tuple[str, ...] = ()
+    agents: tuple[str, ...] = ()
+    commands: tuple[str, ...] = ()
+    found: tuple[Found, ...] = ()
+
+    @property
+    def hooks(self) -> tuple[Hook, ...]:
+        return tuple(_hooks(self.settings))
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        servers = self.settings.get("mcpServers")
+        return tuple(servers) if isinstance(servers, dict) else ()
+
+
+def look_at(cwd: str, home: Path, skills: tuple[Found, ...] = ()) -> Workspace:
+    """Read the folder's own `.gemini`, `.agents` and `.env`; raises `WorkspaceProblem` for what cannot be read.
+
+    `home` is the user's: what lies there is the user's word, also where the folder is in it or is it.
+    """
+    folder = Path(cwd)
+    own = folder / ".gemini"
+    is_home = _same(folder, home)
+    settings = {} if is_home else _settings(own / "settings.json")
+    env_files = tuple(_env_files(folder, home))
+    env_names = tuple(dict.fromkeys(name for file in env_files for name in names_in(_text(file))))
+    agents = () if is_home else _entries(own / "agents", (".md", ".toml"))
+    commands = () if is_home else _commands(own / "commands")
+    _check_texts(folder)
+    found = [
+        *_found_in_settings(settings, ".gemini/settings.json"),
+        *(Found("env file", "", _short(file, folder)) for file in env_files),
+        *skills,
+        *(Found("agent", name, ".gemini/agents") for name in agents),
+        *(Found("command", f"/{name}", ".gemini/commands") for name in commands),
+    ]
+    for kind, name in (("extension", "extensions"), ("policy", "policies")):
+        entries = () if is_home else _entries(own / name, None)
+        found += [Found(kind, entry, f".gemini/{name}") for entry in entries]
+    if not is_home and os.path.exists(own / "system.md"):
+        found.append(Found("system prompt", "", ".gemini/system.md"))
+    return Workspace(
+        cwd=folder,
+        settings=settings,
+        env_files=tuple(map(str, env_files)),
+        env_names=env_names,
+        skills=tuple(skill.name for skill in skills),
+        agents=agents,
+        commands=commands,
+        found=tuple(found),
+    )
+
+
+def _settings(file: Path) -> Settings:
+    text = _text(file)
+    try:
+        return read_settings(text, str(file))
+    except SettingsProblem as problem:
+        # The CLI reads it in an untrusted folder too, and ends with exit 52.
+        raise WorkspaceProblem(str(problem), "Mend that file or take it away.") from None
+
+
+def _found_in_settings(settings: Settings, file: str) -> Iterator[Found]:
+    for hook in _hooks(settings):
+        yield Found("hook", f"{hook.event} {hook.name}", file)
+    servers = settings.get("mcpServers")
+    for name in servers if isinstance(servers, dict) else ():
+        yield Found("MCP server", name, file)
+    for name, value in settings.items():
+        if name in ("hooks", "mcpServers", "$schema"):
+            continue
+        for path in _leaves(name, value):
+            yield Found("setting", path, file)
+
+
+def _leaves(path: str, value: Any) -> Iterator[str]:
+    if isinstance(value, dict) and value:
+        for name, inner in value.items():
+            yield from _leaves(f"{path}.{name}", inner)
+    else:
+        yield path
+
+
+def _hooks(settings: Settings) -> Iterator[Hook]:
+    """Every hook under the name by which it can be disabled: its own, or its command (hookRegistry.ts)."""
+    hooks = settings.get("hooks")
+    for event, groups in hooks.items() if isinstance(hooks, dict) else ():
+        for group in groups if isinstance(groups, list) else ():
+            inner = group.get("hooks") if isinstance(group, dict) else None
+            for hook in inner if isinstance(inner, list) else ():
+                if isinstance(hook, dict):
+                    name = hook.get("name") or hook.get("command")
+                    yield Hook(event, name if isinstance(name, str) else "")
+
+
+def _env_files(folder: Path, home: Path) -> Iterator[Path]:
+    """Those that the CLI would look at, from the folder upwards; the home's are the user's own."""
+    for place in (folder, *folder.parents):
+        if _same(place, home):
+            return
+        for name in (".gemini/.env", ".env"):
+            if os.path.exists(place / name):
+                yield place / name
+
+
+def _check_texts(folder: Path) -> None:
+    for name in _TEXTS:
+        file = folder / name
+        if file.is_symlink() and not file.resolve().is_relative_to(folder.resolve()):
+            raise WorkspaceProblem(
+                f"{file} is a link that leads out of the folder, to {file.resolve()}",
+                "Take the link away, or run with trust_workspace if that file may be sent to the model.",
+            )
+
+
+def _text(file: Path) -> str:
+    """A file of the workspace, or nothing where there is none; never waits, whatever it is."""
+    try:
+        seen = file.stat()
+        if not stat.S_ISREG(seen.st_mode):
+            raise WorkspaceProblem(
+                f"{file} is no regular file", "Take it away: Gemini CLI would wait for it."
+            )
+        if seen.st_size > _BIGGEST:
+            raise WorkspaceProblem(f"{file} has {seen.st_size:,} bytes", "Take it away, or make it smaller.")
+        return file.read_text("utf-8", "replace")
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
+    except OSError as error:
+        raise WorkspaceProblem(f"{file} cannot be read: {error.strerror}", "Mend its permissions.") from None
+
+
+def _entries(folder: Path, suffixes: tuple[str, ...] | None) -> tuple[str, ...]:
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError:
+        return ()
+    return tuple(name for name in names if suffixes is None or name.endswith(suffixes))
+
+
+def _commands(folder: Path) -> tuple[str, ...]:
+    """Slash commands by name; a folder is a part of the name (`git/commit.toml` is /git:commit)."""
+    if not folder.is_dir():
+        return ()
+    files = sorted(folder.rglob("*.toml"))
+    return tuple(":".join(file.relative_to(folder).with_suffix("").parts) for file in files)
+
+
+def _short(file: Path, folder: Path) -> str:
+    return str(file.relative_to(folder)) if file.is_relative_to(folder) else str(file)
+
+
+def _same(one: Path, other: Path) -> bool:
+    try:
+        return one == other or one.samefile(other)
+    except OSError:
+        return False

@@ -1,0 +1,94 @@
+"""The CLI's built-in tools: what each can do, and from which approval mode on a headless run may call it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from geminids.options.permissions import Capability
+
+__all__ = ["BUILT_IN", "SHELL", "BuiltIn", "built_in", "is_mcp_name", "server_of", "tools_with"]
+
+SHELL = "run_shell_command"
+_MCP = "mcp_"
+
+# `always` is in every mode, plan included; `yolo` in that mode alone.
+Level = Literal["always", "work", "edit", "yolo", "never"]
+
+
+class BuiltIn(msgspec.Struct, frozen=True):
+    """One tool: the capability that it stands for, if any, and the first mode that approves it headless."""
+
+    name: str
+    level: Level
+    capability: Capability | None = None
+
+
+# From the policy files of 0.61.0 (policies/*.toml) and, for renamed or removed tools, of the releases that had them.
+# fmt: off
+BUILT_IN: tuple[BuiltIn, ...] = (
+    BuiltIn("read_file",             "always"),
+    BuiltIn("read_many_files",       "always"),
+    BuiltIn("list_directory",        "always"),
+    BuiltIn("glob",                  "always"),
+    BuiltIn("grep_search",           "always"),
+    BuiltIn("search_file_content",   "always"),
+    BuiltIn("get_internal_docs",     "always"),
+    BuiltIn("read_mcp_resource",     "always", "mcp"),
+    BuiltIn("list_mcp_resources",    "always", "mcp"),
+    BuiltIn("google_web_search",     "always", "network"),
+    BuiltIn("update_topic",          "always"),
+    BuiltIn("complete_task",         "always"),
+    BuiltIn("codebase_investigator", "always"),
+    BuiltIn("cli_help",              "always"),
+    BuiltIn("tracker_create_task",   "always"),
+    BuiltIn("tracker_update_task",   "always"),
+    BuiltIn("tracker_get_task",      "always"),
+    BuiltIn("tracker_list_tasks",    "always"),
+    BuiltIn("tracker_add_dependency", "always"),
+    BuiltIn("tracker_visualize",     "always"),
+    BuiltIn("invoke_agent",          "work"),
+    BuiltIn("delegate_to_agent",     "work"),
+    BuiltIn("generalist",            "work"),
+    BuiltIn("write_file",            "edit", "file_write"),
+    BuiltIn("replace",               "edit", "file_write"),
+    BuiltIn("web_fetch",             "edit", "network"),
+    BuiltIn("run_shell_command",     "yolo", "shell"),
+    BuiltIn("list_background_processes", "yolo", "shell"),
+    BuiltIn("read_background_output", "yolo", "shell"),
+    BuiltIn("activate_skill",        "yolo", "skills"),
+    BuiltIn("save_memory",           "yolo"),
+    BuiltIn("write_todos",           "yolo"),
+    BuiltIn("enter_plan_mode",       "yolo"),
+    BuiltIn("exit_plan_mode",        "yolo"),
+    BuiltIn("ask_user",              "never"),
+)
+# fmt: on
+
+_ROWS = {tool.name: tool for tool in BUILT_IN}
+
+
+def built_in(name: str) -> BuiltIn | None:
+    """The row of a built-in tool.
+
+    >>> built_in("run_shell_command").capability, built_in("read_file").capability
+    ('shell', None)
+    """
+    return _ROWS.get(name)
+
+
+def tools_with(capability: Capability) -> tuple[str, ...]:
+    """The built-in tools that a capability stands for; `mcp` stands for all tools of servers besides."""
+    return tuple(tool.name for tool in BUILT_IN if tool.capability == capability)
+
+
+def is_mcp_name(name: str) -> bool:
+    """Whether this is a tool of an MCP server (`mcp_<server>_<tool>`, since 0.33)."""
+    return name.startswith(_MCP) and name not in _ROWS
+
+
+def server_of(name: str, servers: tuple[str, ...]) -> str | None:
+    """Which of these servers a tool belongs to; the longest name that fits, since names may hold `_`."""
+    fitting = [server for server in servers if name.startswith(f"{_MCP}{server}_")]
+    return max(fitting, key=len, default=None)
