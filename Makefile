@@ -11,7 +11,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
-.PHONY: setup run test test-deep check format bench clean
+.PHONY: setup run test test-deep check format reference bench clean
 .DEFAULT_GOAL := run
 
 setup: .venv/ready          ## the environment in .venv, and nothing else
@@ -46,6 +46,9 @@ test-deep: .venv/dev-ready  ## every row
 
 bench: .venv/dev-ready      ## speeds, side by side
 	@$(BIN)/python -m benchmarks
+
+reference: .venv/ready      ## docs/reference/options.md, from the schema
+	@$(BIN)/python -c 'from geminids.config import reference_page; print(reference_page(), end="")' > docs/reference/options.md
 
 format: .venv/dev-ready
 	@$(BIN)/ruff check --fix .

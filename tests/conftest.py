@@ -120,6 +120,12 @@ def world(make_world: Any, release: str) -> World:
 
 
 @pytest.fixture(autouse=True)
+def no_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The user's own configuration file is none of a test's business."""
+    monkeypatch.setenv("GEMINIDS_CONFIG", os.devnull)
+
+
+@pytest.fixture(autouse=True)
 def nothing_left(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No test may leave a process: all that it starts, hosts of its own included, carries the test's mark."""
     mark = new_mark("run-of-a-test")

@@ -59,6 +59,8 @@ def test_flags_carry_their_values_with_an_equals_sign(plan_of: Any) -> None:
         "--approval-mode=plan",
         "--model=flash",
         "--session-id=abc",
+        f"--policy={plan.env['GEMINI_CLI_HOME']}/policy/geminids.toml",
+        "--skip-trust",
     )
     assert plan.stdin == b"-x secret words"
     assert not any("secret words" in word for word in plan.argv)
@@ -121,11 +123,14 @@ def test_runs_with_the_same_settings_share_a_home_and_others_do_not(plan_of: Any
     assert first.env["GEMINI_CLI_HOME"] == again.env["GEMINI_CLI_HOME"] != other.env["GEMINI_CLI_HOME"]
 
 
-def test_trust_is_given_for_this_run_unless_it_is_refused(plan_of: Any) -> None:
-    """`GEMINI_CLI_TRUST_WORKSPACE=false` of the caller stands."""
-    assert plan_of(version="0.61.0").env["GEMINI_CLI_TRUST_WORKSPACE"] == "true"
-    refused = plan_of(version="0.60.0", env={"GEMINI_CLI_TRUST_WORKSPACE": "false"})
-    assert refused.env["GEMINI_CLI_TRUST_WORKSPACE"] == "false"
+def test_trust_is_given_only_where_it_was_asked_for(plan_of: Any) -> None:
+    """And `GEMINI_CLI_TRUST_WORKSPACE=false` of the caller stands then."""
+    name = "GEMINI_CLI_TRUST_WORKSPACE"
+    assert name not in plan_of(environ={name: "true"}).env
+    trusted = plan_of(version="0.60.0", trust_workspace=True)
+    assert trusted.env[name] == "true"
+    assert "--skip-trust" not in trusted.argv
+    assert plan_of(version="0.59.0", trust_workspace=True, environ={name: "false"}).env[name] == "false"
 
 
 def test_the_environment_is_layered(plan_of: Any, tmp_path: Path) -> None:

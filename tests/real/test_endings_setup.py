@@ -90,8 +90,8 @@ def test_no_way_to_sign_in(world: Any) -> None:
 
 
 def test_a_folder_that_is_not_trusted_on_purpose(world: Any) -> None:
-    """Exit 55: we trust the folder by default, but whoever says no is heard."""
-    events = world.events(env={"GEMINI_CLI_TRUST_WORKSPACE": "false"})
+    """Exit 55: with `trust_workspace` we trust the folder, but whoever says no is heard."""
+    events = world.events(trust_workspace=True, env={"GEMINI_CLI_TRUST_WORKSPACE": "false"})
     finished = ended(events, "failed", "untrusted_folder", exit_code=55, retryable=False)
     assert "GEMINI_CLI_TRUST_WORKSPACE" in finished.failure.hint
     assert "--skip-trust" not in finished.failure.message

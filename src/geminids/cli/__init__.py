@@ -20,6 +20,8 @@ _COMMANDS = {
     "install": "Install a release of Gemini CLI, beside the others.",
     "versions": "List the releases that are here.",
     "uninstall": "Remove an installed release.",
+    "config": "Show and change what runs are configured with.",
+    "skills": "Agent skills: list, lint, add, remove.",
     "gateway": "A Gemini API on loopback, by itself.",
 }
 

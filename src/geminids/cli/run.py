@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import click
 
+from geminids.cli.flags import FlagOption, GroupedCommand, field_flags, given_by_flags
 from geminids.cli.signals import signals_noted
-from geminids.options import Approval, Leftovers
+from geminids.config.layers import load_options
+from geminids.options import Options
 from geminids.outcome import EXIT_CODES
 from geminids.run.result import Result
 from geminids.run.run import open_run
@@ -18,42 +20,42 @@ from geminids.run.run import open_run
 __all__ = ["run"]
 
 _OUTPUTS = ("pretty", "text", "events")
+_own = functools.partial(click.option, cls=FlagOption, group="Output")
 
 
-@click.command()
+@click.command(cls=GroupedCommand, context_settings={"max_content_width": 110})
 @click.argument("prompt", required=False)
-@click.option("--cwd", default=".", show_default=True, help="The folder that the agent works in.")
-@click.option("--model", "-m", help="auto, pro, flash, flash-lite, or a model's id.")
-@click.option("--approval", type=click.Choice(get_args(Approval)), default="default", show_default=True)
-@click.option("--resume", help="A session id of this folder, or latest.")
-@click.option("--session-id", help="The id for a new session.")
-@click.option("--max-turns", type=int, help="How many model turns the run may take.")
-@click.option("--max-attempts", type=int, help="How often the CLI tries a failing request (1 to 10).")
-@click.option("--timeout", type=float, help="End the run after this many seconds.")
-@click.option("--idle-timeout", type=float, help="End it after this many seconds of silence.  [default: 600]")
-@click.option("--start-timeout", type=float, help="End it where it says nothing at first.  [default: 120]")
-@click.option("--grace", type=float, help="Seconds between asking to end and the kill.  [default: 5]")
-@click.option("--leftovers", type=click.Choice(get_args(Leftovers)), default="end", show_default=True)
-@click.option("--home", default="user", show_default=True, help="user, isolated, or a folder.")
-@click.option("--gemini", help="A managed release (0.61.0) or the path of a CLI.")
-@click.option("--env", "env", multiple=True, metavar="NAME=VALUE", help="A variable for the CLI; repeatable.")
-@click.option("--env-file", help="A file of NAME=value lines.")
-@click.option("--offline", is_flag=True, help="The built-in scripted model: no key, no network.")
-@click.option("--literal", is_flag=True, help="Take a leading / and @path in the prompt as plain text.")
-@click.option(
-    "--output", "-o", type=click.Choice(_OUTPUTS), help="[default: pretty on a terminal, text in a pipe]"
-)
-@click.option("--save-events", metavar="FILE", help="Write all events to FILE, one JSON object a line.")
+@field_flags
+@_own("--output", "-o", type=click.Choice(_OUTPUTS), help="[default: pretty on a terminal, text in a pipe]")
+@_own("--save-events", metavar="FILE", help="Write all events to FILE, one JSON object a line.")
+@_own("--dry-run", is_flag=True, help="Show what would be run, and run nothing.")
+@_own("--no-config", is_flag=True, help="Read neither geminids.toml nor the user's config.toml.")
 def run(
-    prompt: str | None, output: str | None, save_events: str | None, env: tuple[str, ...], **fields: Any
+    prompt: str | None,
+    output: str | None,
+    save_events: str | None,
+    dry_run: bool,
+    no_config: bool,
+    **params: Any,
 ) -> int:
-    """Run the agent once. PROMPT is text, or - to read it from stdin.
+    """Run the agent once. PROMPT is text, or - to read it from stdin; with --template it may be left out.
+
+    A flag whose value ends in ... can be repeated; tools, servers and capabilities can have commas between them.
+    A switch has a --no- form. What no flag says comes from the variable (GEMINIDS_MODEL), the project's
+    geminids.toml, your own config.toml, or is the default: see geminids config list.
 
     Exit codes: 0 success, 1 failed, 2 bad usage, 4 max turns, 124 timed out, 127 no CLI, 130 interrupted.
     """
-    text = _prompt(prompt)
-    given = {name: value for name, value in fields.items() if value is not None}
-    agent = open_run(text, env=_variables(env), **given)
+    loaded = load_options(flags=given_by_flags(params), config=not no_config)
+    options = loaded.options
+    for warning in loaded.warnings:
+        click.echo(f"geminids: {warning}", err=True)
+    text = _prompt(prompt, options)
+    if dry_run:
+        from geminids.cli.dry_run import show
+
+        return show(text, options, as_json=output == "events")
+    agent = open_run(text, options)
     if output is None:
         output = "pretty" if sys.stdout and sys.stdout.isatty() else "text"
     with _saving(save_events) as sink, signals_noted():
@@ -74,25 +76,16 @@ def exit_code(result: Result) -> int:
     return EXIT_CODES[result.outcome]
 
 
-def _prompt(prompt: str | None) -> str:
-    if prompt is None and (sys.stdin is None or sys.stdin.isatty()):
+def _prompt(prompt: str | None, options: Options) -> str:
+    if prompt is None and (sys.stdin is None or sys.stdin.isatty() or options.template is not None):
+        if options.template is not None:
+            return ""
         raise click.UsageError('No prompt. Try: geminids run "What does this folder hold?"')
     if prompt is None or prompt == "-":
         if sys.stdin is None:
             raise click.UsageError("stdin is closed: there is no prompt to read.")
         return sys.stdin.buffer.read().decode("utf-8", "replace")
     return prompt
-
-
-def _variables(pairs: tuple[str, ...]) -> Mapping[str, str]:
-    found = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals or not name:
-            # The text is not shown: it may be a secret.
-            raise click.UsageError("--env takes NAME=VALUE")
-        found[name] = value
-    return found
 
 
 def _saving(path: str | None) -> Any:

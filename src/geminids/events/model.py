@@ -19,6 +19,7 @@ __all__ = [
     "ModelUsage",
     "Notice",
     "Retry",
+    "Role",
     "Started",
     "Text",
     "Thought",

@@ -278,17 +278,36 @@ def _server(server: Any) -> str | None:
         return f"is {_kind(server)}, not an McpServer"
     if (server.command is None) == (server.url is None):
         return "needs either a command or a url"
-    if server.url is not None and not server.url.startswith(("http://", "https://")):
-        return "its url begins neither with http:// nor with https://"
-    texts = _each(_text)
+    for name, check in _SERVER_CHECKS.items():
+        if what := check(getattr(server, name)):
+            return f"its {name} {what}"
+    return None
+
+
+def _url(value: Any) -> str | None:
+    if what := _text(value):
+        return what
     return (
-        _optional(_text)(server.command)
-        or (None if isinstance(server.args, tuple) else "its args are no list")
-        or _variables(server.env)
-        or _optional(_seconds(zero=False))(server.timeout)
-        or texts(server.include_tools)
-        or texts(server.exclude_tools)
+        None if value.startswith(("http://", "https://")) else "begins neither with http:// nor with https://"
     )
+
+
+def _argument(value: Any) -> str | None:
+    """Like a text, but it may be empty."""
+    return f"has {_shown(value)}, not text" if not isinstance(value, str) else _odd_characters(value)
+
+
+_SERVER_CHECKS: dict[str, Check] = {
+    "command": _optional(_text),
+    "args": _each(_argument),
+    "env": _variables,
+    "cwd": _optional(_text),
+    "url": _optional(_url),
+    "headers": _variables,
+    "timeout": _optional(_seconds(zero=False)),
+    "include_tools": _each(_name),
+    "exclude_tools": _each(_name),
+}
 
 
 _CHECKS: dict[str, Check] = {

@@ -21,6 +21,12 @@ Leftovers = Literal["end", "keep"]
 
 MEGABYTE = 1024 * 1024
 
+# Limits stand inside the `| None`: msgspec takes them on numbers alone.
+Seconds = Annotated[float, Meta(gt=0, lt=10**9)]
+Turns = Annotated[int, Meta(ge=1, le=100_000)]
+Attempts = Annotated[int, Meta(ge=1, le=10)]
+Budget = Annotated[int, Meta(ge=0, le=1_000_000)]
+
 
 class McpServer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """One MCP server: a `command` that is started, or a `url` that is spoken to."""
@@ -33,7 +39,7 @@ class McpServer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, f
     cwd: Annotated[str | None, Meta(description="The folder that it is started in.")] = None
     url: Annotated[str | None, Meta(description="Where a server listens (HTTP).")] = None
     headers: Annotated[dict[str, str], Meta(description="HTTP headers for `url`.")] = {}
-    timeout: Annotated[float | None, Meta(description="Seconds for one call.")] = None
+    timeout: Annotated[Seconds | None, Meta(description="Seconds for one call.")] = None
     include_tools: Annotated[tuple[str, ...], Meta(description="Only these of its tools.")] = ()
     exclude_tools: Annotated[tuple[str, ...], Meta(description="None of these of its tools.")] = ()
 
@@ -51,7 +57,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
         str | None, Meta(description="`auto`, `pro`, `flash`, `flash-lite` or an id; else the CLI chooses.")
     ] = None
     effort: Annotated[
-        Effort | int | None,
+        Effort | Budget | None,
         Meta(description="How much the model thinks: a level, or a budget in tokens; else the CLI's own."),
     ] = None
     approval: Annotated[
@@ -100,26 +106,22 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     system_prompt: Annotated[
         str | None, Meta(description="A file that replaces the CLI's own system prompt.")
     ] = None
-    max_turns: Annotated[
-        int | None, Meta(description="How many model turns a run may take.", ge=1, le=100_000)
-    ] = None
+    max_turns: Annotated[Turns | None, Meta(description="How many model turns a run may take.")] = None
     max_attempts: Annotated[
-        int | None,
-        Meta(
-            description="How often the CLI tries a failing request; its own default takes minutes.",
-            ge=1,
-            le=10,
-        ),
+        Attempts | None,
+        Meta(description="How often the CLI tries a failing request; its own default takes minutes."),
     ] = None
-    timeout: Annotated[float | None, Meta(description="Ends the run after this many seconds.", gt=0)] = None
+    timeout: Annotated[Seconds | None, Meta(description="Ends the run after this many seconds.")] = None
     idle_timeout: Annotated[
-        float | None,
-        Meta(description="Ends the run after this many seconds of silence in which no tool runs.", gt=0),
+        Seconds | None,
+        Meta(description="Ends the run after this many seconds of silence in which no tool runs."),
     ] = 600.0
     start_timeout: Annotated[
-        float | None, Meta(description="Ends a run whose CLI has said nothing for this many seconds.", gt=0)
+        Seconds | None, Meta(description="Ends a run whose CLI has said nothing for this many seconds.")
     ] = 120.0
-    grace: Annotated[float, Meta(description="Seconds between the request to end and the kill.", ge=0)] = 5.0
+    grace: Annotated[
+        float, Meta(description="Seconds between the request to end and the kill.", ge=0, lt=10**9)
+    ] = 5.0
     leftovers: Annotated[
         Leftovers, Meta(description="What becomes of background processes that a successful run leaves.")
     ] = "end"

@@ -20,6 +20,7 @@ from geminids.run.deadlines import Deadlines
 from geminids.run.outbox import Outbox
 from geminids.run.reading import OnLine, Reading
 from geminids.run.stopping import LINGERING, WRONG_SESSION, Stopping, end_processes, end_processes_now, listed
+from geminids.run.without_power import without_power
 from geminids.wire.endings import Ending, Evidence, judge
 from geminids.wire.stream_json import error_of, stats_of
 
@@ -33,10 +34,6 @@ __all__ = ["HeadlessLane"]
 _LINGERING_HINT = "Run again; if it stays so, try another release with `geminids install`."
 # How long the pipes may stay open after the process is gone, where a process that was kept holds them.
 _DRAIN = 0.3
-
-
-def _told(what: str) -> str:
-    return f"{what} has no power in this run; trust_workspace would give it"
 
 
 class HeadlessLane:
@@ -91,7 +88,7 @@ class HeadlessLane:
         self._unsent = child.write_now(self._plan.stdin)
         if not self._unsent:
             child.close_stdin()
-        told = [self._ledger.notice("info", "workspace", _told(what)) for what in self._plan.neutralised]
+        told = list(without_power(self._plan.neutralised, self._ledger))
         self._put(
             [
                 *told,

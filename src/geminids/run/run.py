@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from geminids.errors import GeminidsError
 from geminids.events.fold import Fold
 from geminids.events.ledger import Ledger
-from geminids.events.model import Event, Finished
+from geminids.events.model import Event, Finished, TokensUsed
 from geminids.ids import new_run_id
-from geminids.launch.plan import Plan, Refused, look_ahead, make_plan
+from geminids.launch.plan import TELEMETRY, Plan, Refused, look_ahead, make_plan
 from geminids.launch.scratch import Scratch
 from geminids.options import Options, make_options
 from geminids.outcome import Failure, FailureKind
@@ -22,7 +22,7 @@ from geminids.run.headless import HeadlessLane
 from geminids.run.outbox import Outbox
 from geminids.run.reading import OnLine
 from geminids.run.result import Result
-from geminids.run.usage import usage_of
+from geminids.run.usage import by_request, usage_of
 from geminids.wire.endings import Ending
 from geminids.wire.hints import hint_for
 from geminids.wire.stream_json import stats_of
@@ -210,6 +210,7 @@ class Run:
     def _finish(self, ending: Ending) -> None:
         """The one place that makes a `Finished`."""
         lane, ledger = self._lane, self._ledger
+        requests = self._requests()
         if self._scratch is not None:
             self._scratch.close()
         result = lane.stream.result if lane else None
@@ -227,7 +228,7 @@ class Run:
             answer=lane.redacted(self._fold.answer) if lane else "",
             session_id=lane.session_id if lane else None,
             clear_session=ending.clear_session,
-            usage=usage_of(stats_of(result.stats)) if result else None,
+            usage=by_request(usage_of(stats_of(result.stats)), requests) if result else None,
             attempts=self._fold.attempts,
             exit_code=lane.exit_code if lane else None,
             duration_ms=int((time.monotonic() - self._began) * 1000),
@@ -239,6 +240,17 @@ class Run:
         self._outbox.close()
         if self._gateway is not None:
             self._gateway.close()
+
+    def _requests(self) -> list[TokensUsed]:
+        """The requests that the CLI has written down, where it was told to."""
+        if self._scratch is None or not self.options.telemetry:
+            return []
+        from geminids.events.from_telemetry import tokens_used
+        from geminids.wire.telemetry import responses_in
+
+        found = tokens_used(responses_in(self._scratch.folder / TELEMETRY), self._ledger)
+        self._outbox.put(found)
+        return found
 
 
 class _Events:

@@ -1,0 +1,41 @@
+"""`geminids run --dry-run`: the plan of a run, and nothing started."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from geminids.launch.plan import Refused, make_plan
+from geminids.options import Options
+
+__all__ = ["show"]
+
+# What the gateway of an offline run would give; none is started here.
+_OFFLINE = {"GOOGLE_GEMINI_BASE_URL": "http://127.0.0.1:<port>", "GEMINI_API_KEY": "offline"}
+
+
+def show(prompt: str, options: Options, *, as_json: bool = False) -> int:
+    """Print the plan with secrets masked; returns the exit code."""
+    from geminids.views.plan import plan_text, view_of
+
+    try:
+        plan = make_plan(
+            prompt, options, run_id="run-dry", gateway_env=_OFFLINE if options.offline else None, dry=True
+        )
+    except Refused as refused:
+        click.echo(f"geminids: {refused.failure.kind}: {refused.failure.message}", err=True)
+        click.echo(f"  {refused.failure.hint}", err=True)
+        return 127 if refused.failure.kind == "cli_missing" else 1
+    try:
+        view = view_of(plan, os.environ)
+    finally:
+        plan.scratch.close()
+    if as_json:
+        import msgspec
+
+        click.echo(msgspec.json.encode(view))
+    else:
+        click.echo(plan_text(view))
+        click.echo("\nnothing was started", err=True)
+    return 0

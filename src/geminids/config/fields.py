@@ -1,0 +1,216 @@
+"""The fields of a run's options in one list: what forms, flags, variables and the reference page are made from.
+
+Names, types, defaults and descriptions come from the annotations of `Options`. What those cannot say stands in the
+table here: the group that a field belongs to, its flag, and how far a project's own file may set it.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from types import NoneType
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import Meta
+
+from geminids.options import CAPABILITIES, McpServer, Options, Permissions
+
+__all__ = ["GROUPS", "Field", "Kind", "Reach", "fields", "server_fields"]
+
+Kind = Literal["text", "path", "number", "choice", "flag", "list", "mapping"]
+
+Reach = Literal["free", "inside", "narrows", "power"]
+"""How far `geminids.toml` of a project that the user has not trusted may set a field: `free`, whatever it says;
+`inside`, where the path lies in the project; `narrows`, where it leaves the agent less than without it; `power`, not
+at all."""
+
+GROUPS = ("Model", "Prompt", "Folder and session", "Permissions", "Tools", "Limits", "CLI and environment")
+
+
+class Field(msgspec.Struct, frozen=True, kw_only=True):
+    """One field. `name` has a dot where it is one of `permissions`."""
+
+    name: str
+    label: str
+    group: str
+    kind: Kind
+    reach: Reach
+    description: str
+    default: Any
+    flag: str | None = None
+    short: str | None = None
+    placeholder: str | None = None
+    choices: tuple[str, ...] = ()
+    low: float | None = None
+    high: float | None = None
+    above: float | None = None
+    below: float | None = None
+    nullable: bool = False
+    whole: bool = False
+    paths: bool = False
+    commas: bool = False
+    secret: bool = False
+
+    @property
+    def env(self) -> str | None:
+        """The variable that gives it; mappings have none."""
+        if self.kind == "mapping":
+            return None
+        # GEMINIDS_HOME is where our own folders are.
+        own = "RUN_HOME" if self.name == "home" else self.name.replace(".", "_").upper()
+        return f"GEMINIDS_{own}"
+
+
+def _row(group: str, name: str, reach: Reach, flag: str | None, shown: str | None = None, **more: Any) -> Any:
+    return name, {"group": group, "reach": reach, "flag": flag, "placeholder": shown, **more}
+
+
+_MODEL, _PROMPT, _FOLDER, _MAY, _TOOLS, _LIMITS, _CLI = GROUPS
+
+_TABLE: dict[str, dict[str, Any]] = dict(
+    (
+        _row(
+            _MODEL,
+            "model",
+            "free",
+            "--model",
+            "NAME",
+            short="-m",
+            choices=("auto", "pro", "flash", "flash-lite"),
+        ),
+        _row(_MODEL, "effort", "free", "--effort", "LEVEL"),
+        # A template speaks in the user's name, `@path` and all; its variables are nothing without it.
+        _row(_PROMPT, "template", "power", "--template", "TEXT|@FILE"),
+        _row(_PROMPT, "variables", "power", "--var", "NAME=VALUE"),
+        _row(_PROMPT, "instructions", "inside", "--instructions", "FILE", paths=True),
+        _row(_PROMPT, "images", "inside", "--image", "FILE", paths=True),
+        _row(_PROMPT, "videos", "inside", "--video", "FILE", paths=True),
+        _row(_PROMPT, "files", "inside", "--file", "FILE", paths=True),
+        _row(_PROMPT, "system_prompt", "power", "--system-prompt", "FILE", paths=True),
+        _row(_PROMPT, "literal", "narrows", "--literal"),
+        _row(_FOLDER, "cwd", "power", "--cwd", "DIR", paths=True, label="Working folder"),
+        _row(_FOLDER, "make_cwd", "power", "--make-cwd", label="Make the folder"),
+        _row(_FOLDER, "include_dirs", "power", "--include-dir", "DIR", paths=True, label="Further folders"),
+        _row(_FOLDER, "resume", "power", "--resume", "ID|latest"),
+        _row(_FOLDER, "session_id", "power", "--session-id", "ID", label="Session id"),
+        _row(_MAY, "approval", "narrows", "--approval", "MODE"),
+        *(_row(_MAY, f"permissions.{capability}", "narrows", None) for capability in CAPABILITIES),
+        _row(_MAY, "permissions.allow_tools", "narrows", "--allow-tool", "TOOL", commas=True),
+        _row(_MAY, "permissions.only_tools", "narrows", "--only-tool", "TOOL", commas=True),
+        _row(_MAY, "permissions.deny_tools", "narrows", "--deny-tool", "TOOL", commas=True),
+        _row(_MAY, "permissions.allow_commands", "narrows", "--allow-command", "WORDS"),
+        _row(_MAY, "permissions.deny_commands", "narrows", "--deny-command", "WORDS"),
+        _row(_MAY, "permissions.allow_servers", "narrows", "--allow-server", "NAME", commas=True),
+        _row(_MAY, "permissions.deny_servers", "narrows", "--deny-server", "NAME", commas=True),
+        _row(_MAY, "trust_workspace", "narrows", "--trust-workspace"),
+        _row(
+            _TOOLS,
+            "mcp_servers",
+            "power",
+            "--mcp",
+            "NAME=COMMAND|JSON|FILE",
+            label="MCP servers",
+            secret=True,
+        ),
+        _row(_TOOLS, "skills", "power", "--skill", "DIR", paths=True),
+        _row(_LIMITS, "max_turns", "narrows", "--max-turns", "N"),
+        _row(_LIMITS, "max_attempts", "narrows", "--max-attempts", "N"),
+        _row(_LIMITS, "timeout", "narrows", "--timeout", "SECONDS"),
+        _row(_LIMITS, "idle_timeout", "narrows", "--idle-timeout", "SECONDS"),
+        _row(_LIMITS, "start_timeout", "narrows", "--start-timeout", "SECONDS"),
+        _row(_LIMITS, "grace", "narrows", "--grace", "SECONDS"),
+        _row(_LIMITS, "leftovers", "narrows", "--leftovers", "WHAT"),
+        _row(_LIMITS, "line_limit", "narrows", None),
+        _row(
+            _CLI, "gemini", "power", "--gemini", "RELEASE|PATH", paths=True, kind="text", label="Gemini CLI"
+        ),
+        _row(
+            _CLI,
+            "home",
+            "power",
+            "--home",
+            "user|isolated|DIR",
+            paths=True,
+            kind="text",
+            choices=("user", "isolated"),
+        ),
+        _row(_CLI, "env", "power", "--env", "NAME=VALUE", label="Variables of the CLI", secret=True),
+        _row(_CLI, "env_file", "power", "--env-file", "FILE", paths=True),
+        _row(_CLI, "env_only", "narrows", "--env-only", "NAME", commas=True),
+        _row(_CLI, "offline", "narrows", "--offline"),
+        _row(_CLI, "telemetry", "free", "--telemetry"),
+    )
+)
+
+
+@cache
+def fields() -> tuple[Field, ...]:
+    """Every field of `Options` and of its `Permissions`, in the order of the groups."""
+    hints = {name: hint for name, hint in _hints(Options).items() if name != "permissions"}
+    hints |= {f"permissions.{name}": hint for name, hint in _hints(Permissions).items()}
+    options = Options()
+    made = []
+    for name, row in _TABLE.items():
+        owner, own = (options.permissions, name[12:]) if name.startswith("permissions.") else (options, name)
+        made.append(_field(name, hints[name], getattr(owner, own), row))
+    return tuple(made)
+
+
+@cache
+def server_fields() -> tuple[Field, ...]:
+    """The fields of one MCP server."""
+    empty = McpServer()
+    more = {"headers": {"secret": True}, "env": {"secret": True}, "cwd": {"paths": True}}
+    return tuple(
+        _field(name, hint, getattr(empty, name), {"group": _TOOLS, "reach": "power", **more.get(name, {})})
+        for name, hint in _hints(McpServer).items()
+    )
+
+
+def _hints(struct: type[msgspec.Struct]) -> dict[str, Any]:
+    return get_type_hints(struct, include_extras=True)
+
+
+def _field(name: str, hint: Any, default: Any, row: dict[str, Any]) -> Field:
+    shape = _shape(hint)
+    if row.get("paths") and shape["kind"] == "text":
+        shape["kind"] = "path"
+    label = name.rpartition(".")[2].replace("_", " ").capitalize()
+    return Field(**{"name": name, "label": label, "default": default, **shape, **row})
+
+
+def _shape(hint: Any) -> dict[str, Any]:
+    """What an annotation says: kind, choices, limits, whether it may be None, description."""
+    kind, *metas = get_args(hint) if get_origin(hint) is Annotated else (hint,)
+    said: dict[str, Any] = {"description": "", "kind": "text"}
+    for meta in metas:
+        said |= _limits(meta)
+    parts = [kind] if get_origin(kind) in (None, tuple, dict, Literal) else list(get_args(kind))
+    for part in parts:
+        if part is NoneType:
+            said["nullable"] = True
+        elif get_origin(part) is Annotated:
+            number, *inner = get_args(part)
+            said |= {"kind": "number", "whole": number is int}
+            for meta in inner:
+                said |= _limits(meta)
+        elif get_origin(part) is Literal:
+            said |= {"kind": "choice", "choices": get_args(part)}
+        elif get_origin(part) in (tuple, dict):
+            said["kind"] = "list" if get_origin(part) is tuple else "mapping"
+        elif part in (bool, int, float):
+            said |= {"kind": "flag" if part is bool else "number", "whole": part is int}
+    if said.get("choices") and said["kind"] == "number":
+        said["kind"] = "text"  # a level or a number: a form shows a field with suggestions
+    return said
+
+
+def _limits(meta: Meta) -> dict[str, Any]:
+    found = {
+        "description": meta.description,
+        "low": meta.ge,
+        "high": meta.le,
+        "above": meta.gt,
+        "below": meta.lt,
+    }
+    return {name: value for name, value in found.items() if value is not None}

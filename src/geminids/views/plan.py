@@ -1,0 +1,101 @@
+"""A plan for people and for programs: what would be run, with every secret masked."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from geminids.launch.plan import Plan
+from geminids.redact import MASK, Redactor, is_secret_name
+
+__all__ = ["PlanView", "plan_text", "view_of"]
+
+
+class PlanView(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run would be. `environment` has what differs from ours; None stands for a variable that is taken away."""
+
+    release: str | None
+    cwd: str
+    argv: tuple[str, ...]
+    sign_in: str
+    environment: dict[str, str | None]
+    settings: dict[str, object]
+    policies: dict[str, str]
+    files: tuple[str, ...]
+    neutralised: tuple[str, ...]
+    prompt: str
+
+
+def view_of(plan: Plan, environ: Mapping[str, str]) -> PlanView:
+    """Read back what was planned and written, so that what is shown is what would be used."""
+    redactor = Redactor(plan.secrets)
+    home = plan.env.get("GEMINI_CLI_HOME")
+    system = plan.env.get("GEMINI_CLI_SYSTEM_SETTINGS_PATH")
+    files = ([Path(home, ".gemini", "settings.json")] if home else []) + ([Path(system)] if system else [])
+    named = [word.removeprefix("--policy=") for word in plan.argv if word.startswith("--policy=")]
+    staged = sorted(plan.scratch.folder.rglob("*")) if plan.scratch.made else []
+    return PlanView(
+        release=plan.gemini.version,
+        cwd=plan.cwd,
+        argv=tuple(map(redactor.text, plan.argv)),
+        sign_in=f"{plan.auth.mode} ({plan.auth.source})",
+        environment=_changes(plan.env, environ, redactor),
+        settings=redactor.value({str(file): json.loads(file.read_text("utf-8")) for file in files}),
+        policies={name: redactor.text(_text(name)) for name in named},
+        files=tuple(str(file) for file in staged if file.is_file() and file.name != "lock"),
+        neutralised=tuple(map(str, plan.neutralised)),
+        prompt=redactor.text(plan.stdin.decode("utf-8", "replace")),
+    )
+
+
+def _text(name: str) -> str:
+    return Path(name).read_text("utf-8") if os.path.isfile(name) else ""
+
+
+def _changes(env: Mapping[str, str], environ: Mapping[str, str], redactor: Redactor) -> dict[str, str | None]:
+    """A value is masked by its variable's name too: one that is too short to be searched for is still a secret."""
+    set_anew = {
+        name: MASK if is_secret_name(name) and value else redactor.text(value)
+        for name, value in env.items()
+        if environ.get(name) != value
+    }
+    gone: dict[str, str | None] = {name: None for name in environ if name not in env}
+    return dict(sorted({**set_anew, **gone}.items()))
+
+
+def plan_text(view: PlanView) -> str:
+    """The plan in a few sections."""
+    variables = [
+        f"{name} (taken away)" if value is None else f"{name}={value}"
+        for name, value in view.environment.items()
+    ]
+    sections = {
+        "Gemini CLI": [view.release or "version unknown", *_command(view.argv)],
+        "folder": [view.cwd],
+        "sign-in": [view.sign_in],
+        "environment, where it differs from this one": variables,
+        **{f"settings {name}": _json(value) for name, value in view.settings.items()},
+        **{f"policy {name}": text.splitlines() for name, text in view.policies.items()},
+        "files of this run": list(view.files),
+        "in this folder, without power (--trust-workspace gives it)": list(view.neutralised),
+        "prompt, on stdin": view.prompt.splitlines(),
+    }
+    return "\n\n".join(
+        "\n".join([title, *(f"  {line}".rstrip() for line in lines)])
+        for title, lines in sections.items()
+        if lines
+    )
+
+
+def _command(argv: tuple[str, ...]) -> list[str]:
+    """The program, and one flag a line."""
+    first = next((n for n, word in enumerate(argv) if word.startswith("--output-format")), len(argv))
+    return [" ".join(argv[:first]), *(f"  {word}" for word in argv[first:])]
+
+
+def _json(value: object) -> list[str]:
+    return json.dumps(value, indent=2, ensure_ascii=False).splitlines()

@@ -1,0 +1,49 @@
+"""A user and a project with files of their own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from geminids.config import Loaded, load_options
+
+
+@dataclass
+class Desk:
+    """A user's file, a project in a repository, and an environment that has nothing else."""
+
+    root: Path
+
+    @property
+    def user(self) -> Path:
+        return self.root / "home" / ".config" / "geminids" / "config.toml"
+
+    @property
+    def project(self) -> Path:
+        return self.root / "repo" / "geminids.toml"
+
+    @property
+    def folder(self) -> Path:
+        return self.project.parent
+
+    def write(self, user: str = "", project: str = "") -> None:
+        if user:
+            self.user.write_text(user)
+        if project:
+            self.project.write_text(project)
+
+    def load(self, environ: dict[str, str] | None = None, /, **flags: Any) -> Loaded:
+        environ = {"HOME": str(self.root / "home"), **(environ or {})}
+        return load_options(self.folder, environ=environ, flags=flags)
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    """Empty at first."""
+    made = Desk(tmp_path.resolve())
+    made.user.parent.mkdir(parents=True)
+    (made.folder / ".git").mkdir(parents=True)
+    return made

@@ -1,0 +1,64 @@
+"""The line of a key is found whatever stands around it."""
+
+from __future__ import annotations
+
+import tomllib
+
+from geminids.config.lines import key_lines
+
+_TEXT = '''\
+# a comment = no key
+trusted_projects = [
+  "/a = b",  # ]
+  "/c",
+]
+
+[gemini]
+model = "pro" # [not a table]
+template = """
+approval = "yolo"
+[gemini.env]
+"""
+other = \'\'\'
+x = 1\'\'\'
+permissions.shell = "deny"
+inline = { a = 1, b = [1,
+  2] }
+
+  [ gemini . "mcp_servers".'a.b' ]
+  command = "x#y"
+"quoted \\u0041" = 1
+[[many]]
+a = 1
+[[many]]
+a = 2
+'''
+
+
+def test_each_key_has_its_own_line() -> None:
+    """Strings and lists over several lines hold no keys."""
+    tomllib.loads(_TEXT)
+    assert key_lines(_TEXT) == {
+        ("trusted_projects",): 2,
+        ("gemini",): 7,
+        ("gemini", "model"): 8,
+        ("gemini", "template"): 9,
+        ("gemini", "other"): 13,
+        ("gemini", "permissions", "shell"): 15,
+        ("gemini", "inline"): 16,
+        ("gemini", "mcp_servers", "a.b"): 19,
+        ("gemini", "mcp_servers", "a.b", "command"): 20,
+        ("gemini", "mcp_servers", "a.b", "quoted \\u0041"): 21,
+        ("many",): 22,
+        ("many", "a"): 23,
+    }
+
+
+def test_the_lines_end_as_the_system_ends_them() -> None:
+    """CRLF, and no newline at the end."""
+    assert key_lines('[gemini]\r\nmodel = "x"\r\ntimeout = 3') == {
+        ("gemini",): 1,
+        ("gemini", "model"): 2,
+        ("gemini", "timeout"): 3,
+    }
+    assert key_lines("") == {}

@@ -1,0 +1,59 @@
+"""Servers as other programs write them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from geminids import McpServer
+from geminids.config.mcp import servers_of
+
+_GEMINI = {
+    "fs": {"command": "npx", "args": ["-y", "x"], "env": {"A": "1"}, "timeout": 1500, "includeTools": ["r"]},
+    "web": {"httpUrl": "http://127.0.0.1:1/mcp", "headers": {"Authorization": "x"}, "trust": False},
+}
+_CLAUDE = {
+    "fs": {"type": "stdio", "command": "npx"},
+    "web": {"type": "http", "url": "http://127.0.0.1:1/mcp"},
+}
+
+
+def test_a_command_or_an_address_behind_a_name() -> None:
+    """Words are taken apart as a shell does."""
+    assert servers_of("fs=npx -y 'a b'") == {"fs": McpServer(command="npx", args=("-y", "a b"))}
+    assert servers_of("w=https://example.test/mcp") == {"w": McpServer(url="https://example.test/mcp")}
+
+
+def test_the_form_of_gemini_and_of_claude(tmp_path: Path) -> None:
+    """Inline or in a file, with `mcpServers` around it or not; milliseconds become seconds."""
+    expected = {
+        "fs": McpServer(command="npx", args=("-y", "x"), env={"A": "1"}, timeout=1.5, include_tools=("r",)),
+        "web": McpServer(url="http://127.0.0.1:1/mcp", headers={"Authorization": "x"}),
+    }
+    file = tmp_path / "mcp.json"
+    file.write_text(json.dumps({"mcpServers": _GEMINI}))
+    assert servers_of(str(file)) == servers_of(json.dumps(_GEMINI)) == expected
+    assert servers_of(json.dumps({"mcpServers": _CLAUDE})) == {
+        "fs": McpServer(command="npx"),
+        "web": McpServer(url="http://127.0.0.1:1/mcp"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("{", "not JSON"),
+        ('{"a": 1}', "no object such as"),
+        ('{"a": {"command": "x", "trust": true}}', "--allow-server a"),
+        ('{"a": {"command": "x", "oauth": {}}}', "oauth cannot be given"),
+        ("absent.json", "neither NAME=COMMAND nor JSON nor a readable file"),
+        ("fs=npx 'open", "cannot be taken apart"),
+        ("fs=", "no command"),
+    ],
+)
+def test_what_is_none_is_told(text: str, told: str) -> None:
+    """One sentence, no traceback."""
+    with pytest.raises(ValueError, match=told):
+        servers_of(text)
