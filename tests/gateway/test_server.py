@@ -144,6 +144,16 @@ def test_count_tokens(client: Client) -> None:
     assert json.loads(answer)["totalTokens"] > 0
 
 
+def test_a_picture_counts_as_a_picture(client: Client) -> None:
+    """Not as its base64: the CLI would take a photograph for more than a model can hold, and send nothing."""
+    picture = {"inlineData": {"mimeType": "image/png", "data": "A" * 8_000_000}}
+    body = json.dumps({"contents": [{"role": "user", "parts": [{"text": "look"}, picture]}]})
+    with Gateway() as gateway:
+        connection = client.connect(gateway)
+        connection.request("POST", "/v1beta/models/m:countTokens", body)
+        assert json.loads(connection.getresponse().read())["totalTokens"] < 500
+
+
 @pytest.mark.parametrize("path", ["/", "/v1beta/models", "/v1beta/models/m:embedContent", "/v1/models/m:x"])
 def test_unknown_paths(client: Client, path: str) -> None:
     """What we do not serve is a Google-style 404."""

@@ -16,6 +16,8 @@ from geminids.gateway.upstream import Part
 
 __all__ = ["Scripted"]
 
+_A_PICTURE = 258
+
 
 class Scripted:
     """Picks the reply for each request, and counts how often each has served."""
@@ -82,8 +84,14 @@ class Scripted:
 
 def _aside(request: Request) -> Reply:
     if request.method == "count":
-        texts = msgspec.json.encode(request.contents).decode()
-        return Reply(raw=[{"totalTokens": tokens_in(texts)}])
+        return Reply(raw=[{"totalTokens": _counted(request)}])
     if request.method == "embed":
         return Reply(status=404, error=f"models/{request.model} is not found for embedContent")
     return Reply(status=404, error=f"There is nothing at {request.path}")
+
+
+def _counted(request: Request) -> int:
+    """A picture costs the same whatever its size: counted as text, its base64 would fill every model."""
+    parts = [part for content in request.contents for part in content.get("parts") or ()]
+    texts = [part for part in parts if not (isinstance(part, dict) and "inlineData" in part)]
+    return tokens_in(msgspec.json.encode(texts).decode()) + _A_PICTURE * (len(parts) - len(texts))

@@ -12,13 +12,13 @@ from geminids.config.places import Places
 from geminids.errors import CliMissing, ToolchainError
 from geminids.launch import environment, home
 from geminids.launch.auth import Auth, choose_auth
-from geminids.launch.compose import compose
+from geminids.launch.compose import with_media, words_of
 from geminids.launch.permissions import Verdicts
-from geminids.launch.prompt import PromptProblem, check_prompt
 from geminids.launch.refused import Refused
 from geminids.launch.scratch import Scratch, sweep
 from geminids.launch.settings import SettingsProblem, merge
 from geminids.launch.terms import POLICY, USERS_POLICY, Terms, make_terms
+from geminids.launch.workspace import Found
 from geminids.options import Options
 from geminids.outcome import FailureKind
 from geminids.redact import secrets_of
@@ -42,7 +42,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     secrets: frozenset[str]
     scratch: Scratch
     verdicts: Verdicts
-    neutralised: tuple[str, ...] = ()
+    neutralised: tuple[Found, ...] = ()
     """What the folder would have brought with it, and does not."""
 
     @property
@@ -58,14 +58,18 @@ def make_plan(
     environ: Mapping[str, str] | None = None,
     places: Places | None = None,
     gateway_env: Mapping[str, str] | None = None,
+    dry: bool = False,
 ) -> Plan:
-    """Plan a run and write out the home that it needs; raises `Refused` where it cannot work."""
+    """Plan a run and write out the home that it needs; raises `Refused` where it cannot work.
+
+    `dry` makes nothing in a place of the user's.
+    """
     environ = os.environ if environ is None else environ
     places = Places.of(environ) if places is None else places
     sweep(places)
     scratch = Scratch(places)
     try:
-        return _planned(prompt, options, run_id, environ, places, gateway_env, scratch)
+        return _planned(prompt, options, run_id, environ, places, gateway_env, scratch, dry)
     except BaseException:
         scratch.close()
         raise
@@ -79,18 +83,20 @@ def _planned(
     places: Places,
     gateway_env: Mapping[str, str] | None,
     scratch: Scratch,
+    dry: bool,
 ) -> Plan:
     if os.name == "nt":
         raise Refused("cli_unsupported", "runs need Linux or macOS so far", "Run it under WSL.")
-    words = _words(prompt, options, run_id)
+    words = words_of(prompt, options, run_id)
     env = environment.base_environment(environ, options, _env_file(options))
     if gateway_env is not None:
         env = environment.offline_environment(env, gateway_env)
     gemini = _find(options, env, places)
     _check_release(options, gemini.release)
-    cwd = _working_folder(options)
-    stdin, opened = _with_media(words, options, gemini.release, cwd, scratch)
+    cwd = _working_folder(options, make=options.make_cwd and not dry)
+    stdin, opened = with_media(words, options, gemini.release, cwd, scratch)
     auth, terms, env, in_files = _with_home(options, gemini.release, env, cwd, places)
+    _check_command(words, terms)
     env = environment.headless_environment(env)
     if options.telemetry:
         env |= environment.telemetry_environment(str(scratch.folder / TELEMETRY))
@@ -102,39 +108,36 @@ def _planned(
         session_id=options.session_id,
         gemini=gemini,
         auth=auth,
-        secrets=secrets_of(env) | in_files,
+        secrets=secrets_of(env) | in_files | _in_servers(options),
         scratch=scratch,
         verdicts=terms.verdicts,
-        neutralised=tuple(map(str, terms.neutralised)),
+        neutralised=terms.neutralised,
     )
 
 
-def _words(prompt: str, options: Options, run_id: str) -> str:
-    """What the agent is told, checked before anything is looked for."""
-    try:
-        words = compose(prompt, options, run_id)
-        check_prompt(words)
-    except PromptProblem as problem:
-        raise Refused(problem.kind, str(problem), problem.hint) from None
-    return words
+def _in_servers(options: Options) -> frozenset[str]:
+    """What the caller gave to MCP servers in confidence."""
+    servers = options.mcp_servers.values()
+    headers = {value for server in servers for value in server.headers.values() if len(value) >= 8}
+    return frozenset(headers).union(*(secrets_of(server.env) for server in servers))
 
 
-def _with_media(
-    words: str, options: Options, release: Release, cwd: str, scratch: Scratch
-) -> tuple[bytes, Sequence[str]]:
-    """The prompt with its files, and the flags that open them to the CLI."""
-    if not (options.images or options.videos or options.files):
-        return check_prompt(words), ()
-    from geminids.launch.media import attach  # imported late: few runs have files
+def _check_command(words: str, terms: Terms) -> None:
+    """A slash command of the folder's is text of the folder's, and may hold `!{shell}`."""
+    name = next(iter(words[1:].split(maxsplit=1)), "") if words.startswith("/") else ""
+    if name and any(_loosely(name).endswith(_loosely(command)) for command in terms.commands):
+        raise Refused(
+            "bad_prompt",
+            f"/{name} is a command of this folder's (.gemini/commands), which is not trusted",
+            "Trust the folder with trust_workspace, or take the prompt as text with literal.",
+        )
 
-    try:
-        media = attach(options, release, cwd, scratch)
-        return check_prompt(words + media.words, attached=media.units), media.flags
-    except PromptProblem as problem:
-        raise Refused(problem.kind, str(problem), problem.hint) from None
-    except OSError as error:
-        hint = "Make room there, or name another folder with GEMINIDS_HOME."
-        raise Refused("config", f"the files cannot be staged: {error}", hint) from None
+
+def _loosely(command: str) -> str:
+    """Names that the CLI takes for one another: it changes odd characters, cuts long parts, and puts `workspace.`
+    before the name where the user has such a command too (FileCommandLoader.ts, SlashCommandResolver.ts)."""
+    parts = (part if len(part) <= 50 else f"{part[:47]}..." for part in command.split(":"))
+    return "".join(c if c.isalnum() and c.isascii() else "_" for c in ":".join(parts))
 
 
 def look_ahead(options: Options) -> None:
@@ -195,10 +198,10 @@ def _check_release(options: Options, release: Release) -> None:
         raise Refused("cli_unsupported", "; ".join(missing), hint)
 
 
-def _working_folder(options: Options) -> str:
+def _working_folder(options: Options, *, make: bool) -> str:
     cwd = os.path.abspath(options.cwd)
     try:
-        if options.make_cwd:
+        if make:
             os.makedirs(cwd, exist_ok=True)
     except OSError as error:
         raise Refused(

@@ -3,8 +3,17 @@
 from __future__ import annotations
 
 import re
+from typing import Literal
 
-__all__ = ["MAX_PROMPT_BYTES", "MAX_PROMPT_UNITS", "PromptProblem", "check_prompt", "literal_prompt"]
+__all__ = [
+    "MAX_PROMPT_BYTES",
+    "MAX_PROMPT_UNITS",
+    "PromptProblem",
+    "check_prompt",
+    "check_words",
+    "literal_prompt",
+    "without_at",
+]
 
 # The CLI cuts stdin at 8 MB, with a warning on stderr alone (cli/src/utils/readStdin.ts).
 MAX_PROMPT_BYTES = 8 * 1024 * 1024
@@ -15,29 +24,38 @@ MAX_PROMPT_UNITS = 4_000_000
 
 # What follows a lone @ is no path (atCommandProcessor.ts).
 _AT = re.compile(r"(?<!\\)@(?=\S)")
+_ANY_AT = re.compile(r"(?<!\\)@")
 _LONG = "Put long material into a file of the folder and name the file in the prompt."
 
 
 class PromptProblem(Exception):
-    """A prompt that cannot be sent; `hint` says what to do."""
+    """A prompt that cannot be sent, or what an option would put into it; `hint` says what to do."""
 
-    def __init__(self, message: str, hint: str) -> None:
+    def __init__(
+        self, message: str, hint: str, kind: Literal["bad_prompt", "bad_option"] = "bad_prompt"
+    ) -> None:
         super().__init__(message)
         self.hint = hint
+        self.kind = kind
 
 
-def check_prompt(prompt: str, *, literal: bool = False) -> bytes:
-    """The bytes to write, or a `PromptProblem`.
+def check_words(prompt: str, *, may_be_empty: bool = False) -> None:
+    """Raise a `PromptProblem` for what is no prompt at all."""
+    if not isinstance(prompt, str):
+        raise PromptProblem(f"the prompt is a {type(prompt).__name__}, not text", "Give the prompt as a str.")
+    if not prompt.strip() and not may_be_empty:
+        raise PromptProblem("the prompt is empty", "Say what the agent shall do.")
+    if "\0" in prompt:
+        raise PromptProblem("the prompt holds a NUL character", "Take NUL characters out of the prompt.")
+
+
+def check_prompt(prompt: str, *, literal: bool = False, attached: int = 0) -> bytes:
+    """The bytes to write, or a `PromptProblem`. `attached` are the characters that files add to it.
 
     >>> check_prompt("hello")
     b'hello'
     """
-    if not isinstance(prompt, str):
-        raise PromptProblem(f"the prompt is a {type(prompt).__name__}, not text", "Give the prompt as a str.")
-    if not prompt.strip():
-        raise PromptProblem("the prompt is empty", "Say what the agent shall do.")
-    if "\0" in prompt:
-        raise PromptProblem("the prompt holds a NUL character", "Take NUL characters out of the prompt.")
+    check_words(prompt)
     text = literal_prompt(prompt) if literal else prompt
     # A lone surrogate (a file name that is no UTF-8) must not fail the run.
     data = text.encode("utf-8", "replace")
@@ -47,11 +65,12 @@ def check_prompt(prompt: str, *, literal: bool = False) -> bytes:
             _LONG,
         )
     if (
-        len(data) > MAX_PROMPT_UNITS
-        and (units := len(text.encode("utf-16-le", "replace")) // 2) > MAX_PROMPT_UNITS
+        len(data) + attached > MAX_PROMPT_UNITS
+        and (units := len(text.encode("utf-16-le", "replace")) // 2 + attached) > MAX_PROMPT_UNITS
     ):
+        what = "the prompt with its files" if attached else "the prompt"
         raise PromptProblem(
-            f"the prompt has {units:,} characters, and no more than {MAX_PROMPT_UNITS:,} fit into a model",
+            f"{what} has {units:,} characters, and no more than {MAX_PROMPT_UNITS:,} fit into a model",
             _LONG,
         )
     return data
@@ -65,3 +84,12 @@ def literal_prompt(prompt: str) -> str:
     """
     text = _AT.sub(r"\\@", prompt)
     return " " + text if text.lstrip().startswith("/") else text
+
+
+def without_at(text: str) -> str:
+    """Escape every `@`, a last one too: what comes after `text` must not become a path.
+
+    >>> without_at("@/etc/passwd")
+    '\\\\@/etc/passwd'
+    """
+    return _ANY_AT.sub(r"\\@", text)

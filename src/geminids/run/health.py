@@ -88,10 +88,12 @@ def _plan(options: Options, environ: Mapping[str, str], found: Sequence[Check]) 
     wrong = [check.code for check in found if check.level == "error" and check.code in _BEFORE_PLAN]
     if wrong:
         return Check("plan", "skipped", f"first mend: {', '.join(wrong)}")
-    # A look must not make the folder that a run would make.
-    options = msgspec.structs.replace(options, make_cwd=False)
     try:
-        plan = make_plan(_PROMPT, options, environ=environ, gateway_env=_NOWHERE if options.offline else None)
+        # A look must not make the folder that a run would make.
+        plan = make_plan(
+            _PROMPT, options, environ=environ, gateway_env=_NOWHERE if options.offline else None, dry=True
+        )
+        plan.scratch.close()
     except Refused as refused:
         return Check("plan", "error", refused.failure.message, refused.failure.hint)
     except Exception as error:

@@ -51,6 +51,7 @@ ABILITIES: tuple[Ability, ...] = (
     Ability("tool_results_as_messages",  "0.54",   None,   "tool results as user messages in its journal"),
     Ability("policy_engine",             "0.13",   None,   "policy files"),
     Ability("policy_files",              "0.30",   None,   "--policy"),
+    Ability("policy_allows",             "0.34",   None,   "policies that allow a tool when headless"),
     Ability("admin_policy",              "0.35",   None,   "--admin-policy"),
     Ability("core_tools_restrict",       "0.40",   None,   "tools.core that also forbids all other tools"),
     Ability("ignores_local_env",         "0.61",   None,   "advanced.ignoreLocalEnv"),
@@ -73,7 +74,7 @@ ABILITIES: tuple[Ability, ...] = (
     Ability("hooks",                     "0.13",   None,   "hooks"),
     Ability("skills",                    "0.24",   None,   "agent skills"),
     Ability("agents_skills_dir",         "0.28",   None,   "skills in .agents/skills"),
-    Ability("include_directories_media", "0.41",   None,   "@files from --include-directories"),
+    Ability("include_directories_media", "0.32",   None,   "@files from --include-directories"),
     Ability("mcp_prefix",                "0.33",   None,   "MCP tools named mcp_<server>_<tool>"),
     Ability("topic_updates",             "0.37",   None,   "update_topic calls"),
     Ability("invoke_agent",              "0.39",   None,   "one invoke_agent tool for all subagents"),
@@ -121,6 +122,7 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
     tool_results_as_messages: bool
     policy_engine: bool
     policy_files: bool
+    policy_allows: bool
     admin_policy: bool
     core_tools_restrict: bool
     ignores_local_env: bool

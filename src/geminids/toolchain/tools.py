@@ -8,7 +8,7 @@ import msgspec
 
 from geminids.options.permissions import Capability
 
-__all__ = ["BUILT_IN", "SHELL", "BuiltIn", "built_in", "is_mcp_name", "server_of", "tools_with"]
+__all__ = ["BUILT_IN", "SHELL", "BuiltIn", "built_in", "is_mcp_name", "known_as", "server_of", "tools_with"]
 
 SHELL = "run_shell_command"
 _MCP = "mcp_"
@@ -67,6 +67,8 @@ BUILT_IN: tuple[BuiltIn, ...] = (
 # fmt: on
 
 _ROWS = {tool.name: tool for tool in BUILT_IN}
+# One tool under two names: a rule for either is a rule for both (core/src/tools/tool-names.ts).
+_RENAMED = ("grep_search", "search_file_content")
 
 
 def built_in(name: str) -> BuiltIn | None:
@@ -76,6 +78,15 @@ def built_in(name: str) -> BuiltIn | None:
     ('shell', None)
     """
     return _ROWS.get(name)
+
+
+def known_as(name: str) -> tuple[str, ...]:
+    """All names of a tool: the CLI takes a rule for an old name for one for the new name too.
+
+    >>> known_as("grep_search"), known_as("glob")
+    (('grep_search', 'search_file_content'), ('glob',))
+    """
+    return _RENAMED if name in _RENAMED else (name,)
 
 
 def tools_with(capability: Capability) -> tuple[str, ...]:

@@ -1,0 +1,170 @@
+"""What a file is: by its first bytes and its name, in the terms of what the CLI sends to a model."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+__all__ = ["TEXT", "MediaKind", "MediaType", "accepted", "odd_text", "type_by_name", "type_in"]
+
+MediaKind = Literal["image", "video", "audio", "document", "text"]
+
+
+class MediaType(msgspec.Struct, frozen=True):
+    """A type that the CLI sends. `endings` are those of file names; it is staged with the first one."""
+
+    name: str
+    kind: MediaKind
+    endings: tuple[str, ...]
+
+
+# The CLI goes by the ending alone (fileUtils.ts with `mime/lite`): AVI, FLV, WMV, MKV and M4A are unknown to it or
+# refused, and what it knows beyond these (TIFF, AVIF, MIDI) no model takes.
+_PNG = MediaType("PNG image", "image", (".png",))
+_JPEG = MediaType("JPEG image", "image", (".jpg", ".jpeg", ".jpe"))
+_GIF = MediaType("GIF image", "image", (".gif",))
+_WEBP = MediaType("WebP image", "image", (".webp",))
+_BMP = MediaType("BMP image", "image", (".bmp",))
+_HEIC = MediaType("HEIC image", "image", (".heic",))
+_HEIF = MediaType("HEIF image", "image", (".heif",))
+_MP4 = MediaType("MP4 video", "video", (".mp4", ".m4v"))
+_MOV = MediaType("QuickTime video", "video", (".mov", ".qt"))
+_3GP = MediaType("3GPP video", "video", (".3gp", ".3gpp"))
+_WEBM = MediaType("WebM video", "video", (".webm",))
+_MPEG = MediaType("MPEG video", "video", (".mpg", ".mpeg"))
+_MP3 = MediaType("MP3 audio", "audio", (".mp3",))
+_WAV = MediaType("WAV audio", "audio", (".wav",))
+_OGG = MediaType("Ogg audio", "audio", (".ogg", ".oga", ".opus"))
+_AAC = MediaType("AAC audio", "audio", (".aac",))
+_PDF = MediaType("PDF document", "document", (".pdf",))
+# Whatever its ending was: the CLI calls a text file binary that ends in .dat, .obj or .bin.
+TEXT = MediaType("text", "text", (".txt",))
+
+_ALL = (
+    _PNG,
+    _JPEG,
+    _GIF,
+    _WEBP,
+    _BMP,
+    _HEIC,
+    _HEIF,
+    _MP4,
+    _MOV,
+    _3GP,
+    _WEBM,
+    _MPEG,
+    _MP3,
+    _WAV,
+    _OGG,
+    _AAC,
+    _PDF,
+)
+_BY_ENDING = {ending: kind for kind in _ALL for ending in kind.endings}
+_BEGINNINGS: tuple[tuple[bytes, MediaType], ...] = (
+    (b"\x89PNG\r\n\x1a\n", _PNG),
+    (b"\xff\xd8\xff", _JPEG),
+    (b"GIF87a", _GIF),
+    (b"GIF89a", _GIF),
+    (b"%PDF-", _PDF),
+    (b"\x1aE\xdf\xa3", _WEBM),
+    (b"\x00\x00\x01\xba", _MPEG),
+    (b"\x00\x00\x01\xb3", _MPEG),
+    (b"OggS", _OGG),
+    (b"ID3", _MP3),
+)
+_RIFF = {b"WEBP": _WEBP, b"WAVE": _WAV}
+# Brands of the ISO container: which of its many formats a file is.
+_HEIC_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx")
+_HEIF_BRANDS = (b"mif1", b"msf1")
+_OTHER_BRANDS = (b"avif", b"avis", b"M4A ", b"M4B ", b"jp2 ", b"crx ")
+_UTF_16_32 = (b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff")
+
+
+def type_by_name(name: str) -> MediaType | None:
+    """The type that a file's name promises, None where it promises none.
+
+    >>> type_by_name("Cat.JPEG").name
+    'JPEG image'
+    """
+    dot = name.rfind(".")
+    return _BY_ENDING.get(name[dot:].lower()) if dot >= 0 else None
+
+
+def type_in(data: bytes, name: str = "") -> MediaType | None:
+    """The type of a file by its contents, None where it is none that can be sent. `name` tells twins apart.
+
+    >>> type_in(b"hello").name
+    'text'
+    """
+    found = _by_beginning(data)
+    promised = type_by_name(name)
+    if found in (_HEIC, _HEIF) and promised in (_HEIC, _HEIF):
+        return promised  # the two share their brands
+    if found is _WEBM and promised is not _WEBM and b"webm" not in data[:64]:
+        return None  # Matroska: the same beginning, and no model takes it
+    return found or (TEXT if odd_text(data) is None else None)
+
+
+def _by_beginning(data: bytes) -> MediaType | None:
+    for beginning, found in _BEGINNINGS:
+        if data.startswith(beginning):
+            return found
+    if data[:4] == b"RIFF":
+        return _RIFF.get(data[8:12])
+    if data[:2] == b"BM" and len(data) >= 26 and data[6:10] == b"\0\0\0\0":
+        return _BMP
+    if data[4:8] in (b"moov", b"wide", b"mdat", b"free") and data[:1] == b"\0":
+        return _MOV
+    if data[4:8] == b"ftyp":
+        return _by_brand(data[8:12])
+    if len(data) > 1 and data[0] == 0xFF and data[1] & 0xE0 == 0xE0:
+        return _frames(data[1])
+    return None
+
+
+def _by_brand(brand: bytes) -> MediaType | None:
+    if brand in _HEIC_BRANDS:
+        return _HEIC
+    if brand in _HEIF_BRANDS:
+        return _HEIF
+    if brand in _OTHER_BRANDS:
+        return None
+    if brand == b"qt  ":
+        return _MOV
+    return _3GP if brand[:3] in (b"3gp", b"3ge", b"3gg") else _MP4
+
+
+def _frames(second: int) -> MediaType | None:
+    """A stream of audio frames: layer 0 is AAC, others are MPEG audio."""
+    if second == 0xFE:
+        return None  # the mark of UTF-16
+    return _AAC if second & 0x06 == 0 else _MP3
+
+
+def odd_text(data: bytes) -> str | None:
+    """Why these bytes are no text that the CLI would read as such, or None.
+
+    >>> odd_text("Grüße".encode()), odd_text("Grüße".encode("latin-1"))
+    (None, 'is not UTF-8 (byte 3)')
+    """
+    if data.startswith(_UTF_16_32):
+        return None
+    if b"\0" in data:
+        return "holds NUL bytes"
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        return f"is not UTF-8 (byte {error.start + 1})"
+    # The CLI calls it binary where more than a tenth of the first 512 bytes are control characters.
+    beginning = data[:512]
+    odd = sum(byte < 7 or 14 < byte < 32 for byte in beginning)
+    if odd * 10 > len(beginning) or not text.strip():
+        return "holds control characters and no text" if text.strip() else "holds nothing but blanks"
+    return None
+
+
+def accepted(kind: MediaKind | None) -> str:
+    """The endings of what can be sent, for a message."""
+    endings = [each.endings[0].lstrip(".") for each in _ALL if kind in (None, each.kind)]
+    return ", ".join(endings)

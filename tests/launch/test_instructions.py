@@ -1,0 +1,115 @@
+"""The instructions file: text before the prompt, or one clear error before anything is started."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from geminids.launch.compose import compose
+from geminids.launch.instructions import instructions_text, read_instructions
+from geminids.launch.prompt import PromptProblem
+from geminids.options import Options
+
+
+def test_instructions_come_before_the_prompt(tmp_path: Path) -> None:
+    """A blank line between, whatever the file ends with; then the template with the prompt in it."""
+    file = tmp_path / "AGENT.md"
+    file.write_text("# Rules\n\nBe brief.\n\n\n")
+    options = Options(instructions=str(file))
+    assert compose("hello", options, "run-1") == "# Rules\n\nBe brief.\n\nhello"
+    with_template = Options(instructions=str(file), template="{{runId}}: {{prompt}}")
+    assert compose("hello", with_template, "run-1") == "# Rules\n\nBe brief.\n\nrun-1: hello"
+
+
+def test_a_run_id_that_was_given_stands() -> None:
+    """The orchestrator's own, else the run's."""
+    options = Options(template="{{runId}}: {{prompt}}", variables={"runId": "theirs"})
+    assert compose("hello", options, "run-1") == "theirs: hello"
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"\xef\xbb\xbfBe brief.", "Be brief."),
+        (b"Ask @ops, see @a/b.md", r"Ask \@ops, see \@a/b.md"),
+        (b"/help is a word", " /help is a word"),
+        (b"one\r\ntwo\r\n", "one\r\ntwo"),
+    ],
+)
+def test_instructions_are_words_alone(data: bytes, expected: str) -> None:
+    """A BOM goes; `@path` and a leading `/` are escaped; all else stays."""
+    assert instructions_text(data, "AGENT.md") == expected
+
+
+def test_the_prompt_behind_instructions_keeps_its_paths(tmp_path: Path) -> None:
+    """It is the user's own."""
+    file = tmp_path / "AGENT.md"
+    file.write_text("See @a.md")
+    assert compose("and @b.md", Options(instructions=str(file)), "") == "See \\@a.md\n\nand @b.md"
+
+
+def test_literal_words_are_literal_with_template_and_instructions(tmp_path: Path) -> None:
+    """`literal` holds for all of it, and nothing is escaped twice."""
+    file = tmp_path / "AGENT.md"
+    file.write_text("See @a.md")
+    options = Options(
+        instructions=str(file), template="@b {{x}} {{prompt}}", variables={"x": "@c"}, literal=True
+    )
+    assert compose("@d", options, "") == "See \\@a.md\n\n\\@b \\@c \\@d"
+
+
+def test_an_empty_prompt_needs_a_template(tmp_path: Path) -> None:
+    """Instructions alone say not what to do."""
+    file = tmp_path / "AGENT.md"
+    file.write_text("Be brief.")
+    with pytest.raises(PromptProblem, match="empty"):
+        compose(" ", Options(instructions=str(file)), "")
+    assert compose("", Options(instructions=str(file), template="Tidy up."), "") == "Be brief.\n\nTidy up."
+
+
+@pytest.mark.parametrize(
+    ("data", "what"),
+    [
+        (b"", "is empty"),
+        (b" \n\t", "is empty"),
+        (b"a\nb\xff", "is not UTF-8: line 2, byte 4 of the file"),
+        (b"a\0b", "NUL"),
+        (b"\xff\xfea\0", "is not UTF-8: line 1, byte 1"),
+    ],
+)
+def test_what_is_no_text_is_told_with_its_place(tmp_path: Path, data: bytes, what: str) -> None:
+    """Empty, not UTF-8, NUL."""
+    file = tmp_path / "AGENT.md"
+    file.write_bytes(data)
+    with pytest.raises(PromptProblem, match=what) as caught:
+        read_instructions(str(file))
+    assert str(caught.value).startswith(f"instructions: {file} ")
+    assert caught.value.kind == "bad_option"
+
+
+def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
+    """Missing, a folder, a FIFO (without waiting for a writer), and 50 MB."""
+    os.mkfifo(tmp_path / "fifo")
+    with (tmp_path / "big").open("wb") as big:
+        big.truncate(50_000_000)
+    for name, what in [
+        ("missing", "cannot be read: No such file"),
+        (".", "is a folder"),
+        ("fifo", "is no regular file"),
+        ("big", "has 50,000,000 bytes, and no more than 8,388,608"),
+        ("x\0y", "cannot be read"),
+    ]:
+        with pytest.raises(PromptProblem, match=what):
+            read_instructions(str(tmp_path / name))
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_are_text_or_one_problem(data: bytes) -> None:
+    """No traceback, whatever the file holds."""
+    with contextlib.suppress(PromptProblem):
+        assert instructions_text(data, "AGENT.md").strip()

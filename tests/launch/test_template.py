@@ -1,0 +1,163 @@
+"""Templates: names become values, all other braces stay, and values are text alone."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import string
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from geminids.launch.prompt import PromptProblem
+from geminids.launch.template import KNOWN_NAMES, fill_template
+
+VALUES = {
+    "agentId": "a1",
+    "agent.name": "Ada",
+    "tenantId": "t1",
+    "tenant.name": "Acme",
+    "runId": "run-1",
+    "my-own_1.x": "own",
+}
+
+
+@pytest.mark.parametrize(
+    ("template", "expected"),
+    [
+        ("{{agentId}} {{agent.name}} {{tenantId}} {{tenant.name}} {{runId}}", "a1 Ada t1 Acme run-1\n\nhi"),
+        ("{{ agentId }}{{\ttenantId}}: {{prompt}}", "a1t1: hi"),
+        ("{{my-own_1.x}} {{prompt}}", "own hi"),
+        ("{{prompt}} and {{prompt}}", "hi and hi"),
+        ("before {{prompt}} after", "before hi after"),
+        ("no place", "no place\n\nhi"),
+        ("{{prompt}} {{color: 1}}", "hi {{color: 1}}"),
+        ('<p style={{color: "red"}}>{{prompt}}</p>', '<p style={{color: "red"}}>hi</p>'),
+        ("a{b:c} {x} {{}} {{ }} {{prompt}}", "a{b:c} {x} {{}} {{ }} hi"),
+        ("{{{agentId}}} {{prompt}}", "{{{agentId}}} hi"),
+        ("{% if x %}{{prompt}}{% endif %}", "{% if x %}hi{% endif %}"),
+        ("value={{agentId}} {{prompt}}", "value=a1 hi"),
+        (r"\{{agentId}} \{{anything}} {{prompt}}", "{{agentId}} {{anything}} hi"),
+        (r"\{{color: 1}} {{prompt}}", r"\{{color: 1}} hi"),
+        (r"{\{{agentId}} {{prompt}}", "{{{agentId}} hi"),
+        ("{{agentId}", "{{agentId}\n\nhi"),
+        ("{{1st}} {{a..b}} {{.a}} {{a b}} {{prompt}}", "{{1st}} {{a..b}} {{.a}} {{a b}} hi"),
+    ],
+)
+def test_names_become_values_and_other_braces_stay(template: str, expected: str) -> None:
+    """The five names, the caller's own, blanks around them; CSS, JSX, Jinja, three braces and escapes untouched."""
+    assert fill_template(template, "hi", VALUES) == expected
+
+
+@pytest.mark.parametrize("value", ["{{tenantId}}", "{{prompt}}", r"\{{agentId}}", "{{unknown}}", "}}{{", "{"])
+def test_a_value_is_never_expanded_again(value: str) -> None:
+    """Neither on its own nor together with what stands beside it."""
+    filled = fill_template(
+        "{{{agentId}} {{agentId}}tenantId}} {{prompt}}", "hi", {**VALUES, "agentId": value}
+    )
+    assert filled == f"{{{{{{agentId}}}} {value}tenantId}}}} hi"
+
+
+def test_the_prompt_is_never_expanded() -> None:
+    """Braces of the user's own words stay."""
+    assert fill_template("{{prompt}}", "{{agentId}} {{nobody}}", VALUES) == "{{agentId}} {{nobody}}"
+
+
+def test_every_unknown_name_is_told_with_the_nearest_known_first() -> None:
+    """All of them at once, each once; and what is there to choose from."""
+    with pytest.raises(PromptProblem) as caught:
+        fill_template("{{tenant.nmae}} {{x.y}} {{x.y}} {{agentId}} {{prompt}}", "hi", VALUES)
+    assert str(caught.value) == "template: unknown: {{tenant.nmae}}, {{x.y}}"
+    assert caught.value.hint.startswith("Known are {{tenant.name}}, ")
+    assert all(f"{{{{{name}}}}}" in caught.value.hint for name in (*VALUES, "prompt"))
+    assert caught.value.kind == "bad_option"
+
+
+@pytest.mark.parametrize("name", KNOWN_NAMES)
+def test_a_known_name_without_a_value_says_how_to_give_one(name: str) -> None:
+    """It is no typing mistake, and is not told as one."""
+    with pytest.raises(PromptProblem) as caught:
+        fill_template(f"{{{{{name}}}}} {{{{prompt}}}}", "hi", {})
+    assert str(caught.value) == f"template: no value was given for {{{{{name}}}}}"
+    assert f"--var {name}=" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("variables", "what"),
+    [({"a b": "1"}, "cannot be a name"), ({"prompt": "1"}, "own prompt"), ({"x": "a\0b"}, "NUL")],
+)
+def test_variables_that_cannot_be_are_refused(variables: dict[str, str], what: str) -> None:
+    """A name that no template could use, the prompt's own, and NUL."""
+    with pytest.raises(PromptProblem, match=what):
+        fill_template("{{x}} {{prompt}}", "hi", {"x": "1", **variables})
+
+
+@pytest.mark.parametrize(
+    ("template", "value", "expected"),
+    [
+        ("{{x}} {{prompt}}", "@/etc/passwd", r"\@/etc/passwd hi"),
+        ("{{x}}README.md {{prompt}}", "@", r"\@README.md hi"),
+        ("{{x}} {{prompt}}", r"\@a", r"\@a hi"),
+        ("{{x}} {{prompt}}", "/quit", " /quit hi"),
+        (" {{x}}quit {{prompt}}", "/", "  /quit hi"),
+        ("/review @a.md {{x}} {{prompt}}", "b", "/review @a.md b hi"),
+        ("{{x}}/review", "", "/review\n\nhi"),
+        ("me: {{x}} {{prompt}}", "/quit", "me: /quit hi"),
+    ],
+)
+def test_a_value_acts_on_nothing(template: str, value: str, expected: str) -> None:
+    """Its `@path` and a leading `/` are words; the template's own keep their meaning."""
+    assert fill_template(template, "hi", {"x": value}) == expected
+
+
+def test_the_prompt_keeps_its_meaning() -> None:
+    """It is the user's own."""
+    assert fill_template("{{prompt}}", "/help @a.md", {}) == "/help @a.md"
+
+
+def test_an_empty_prompt_adds_nothing() -> None:
+    """A template alone says what to do."""
+    assert fill_template("Tidy up.", " ", {}) == "Tidy up."
+
+
+def test_the_table_of_the_page_is_true() -> None:
+    """docs/how-to/prompt.md: each template gives what stands beside it."""
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "prompt.md").read_text()
+    rows = re.findall(r"^\| `(.*{{prompt}}.*)` \| `(.*)` \|$", page, re.MULTILINE)
+    assert len(rows) == 7
+    for template, told in rows:
+        assert fill_template(template, "hi", {"name": "Ada"}) == told
+
+
+texts = st.text(alphabet=st.sampled_from("{}\\@/ \tab.-_1é\0\n") | st.characters(), max_size=80)
+
+
+@given(texts, texts, st.dictionaries(texts, texts, max_size=3))
+def test_nothing_but_a_prompt_problem_is_raised(template: str, prompt: str, values: dict[str, str]) -> None:
+    """Whatever the template, the prompt and the values are."""
+    with contextlib.suppress(PromptProblem):
+        fill_template(template, prompt, values)
+
+
+@given(texts.filter(lambda text: "{{" not in text))
+def test_text_without_double_braces_comes_back_as_it_was(template: str) -> None:
+    """Nothing else is looked at."""
+    assert fill_template(template, "", {}) == template
+
+
+@pytest.mark.parametrize(
+    "piece", ["{", "{{", "{{a", "{{ ", "{{a.", "\\", "{{a-", "}}", "{{a}", "{{" + string.ascii_letters * 4]
+)
+def test_long_templates_take_linear_time(piece: Any) -> None:
+    """Eight times as long takes far less than sixty-four times as long, which a search of its square would."""
+    short, long = (piece * (size // len(piece)) for size in (50_000, 400_000))
+    times = []
+    for template in (short, long):
+        began = time.perf_counter()
+        fill_template(template, "hi", VALUES)
+        times.append(time.perf_counter() - began)
+    assert times[1] < max(40 * times[0], 0.2)
