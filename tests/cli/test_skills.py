@@ -77,6 +77,9 @@ def test_list_tells_what_a_run_sees(here: Here) -> None:
         "theirs": "not added by you",
         "mine": None,
     }
+    (here.cwd / ".gemini").mkdir()
+    (here.cwd / ".gemini/settings.json").write_text('{"skills": {"disabled": ["yours"]}}')
+    assert here.rows()["home/.gemini/skills/yours/SKILL.md"]["in_default_run"]  # the folder has no say
     said = here.call("list").stdout
     assert "added by you" in said and "not added by you" in said and "off: skills.disabled" in said
     assert said.index("this folder") < said.index("yours, ~")

@@ -178,12 +178,14 @@ class StreamTranslator:
         self._flush(out)
         error_type, message = error_of(line.error) or (None, None)
         status = tools.status_of(line.status, error_type, message, output)
-        if (status == "denied" or error_type in tools.NOT_THERE) and self._why_not is not None:
+        # "Blocked: ..." comes as the output of a success, and says itself why.
+        refused = error_type in tools.NOT_THERE or (status == "denied" and message is not None)
+        if refused and self._why_not is not None:
             why = self._why_not(started.name, started.input or {})
             if why is not None:
                 status, message = "denied", tools.told(why, message or output)
         if status == "denied" and message is None:
-            message = output  # "Blocked: ..." comes as the output of a success
+            message = output
         out.append(
             self._finished(started, self._ms(line.timestamp), status=status, output=output, error=message)
         )

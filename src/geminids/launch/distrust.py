@@ -3,6 +3,8 @@
 From 0.39.1 on the CLI loads its settings before it parses its flags. A folder that no setting and no variable calls
 trusted is then untrusted while settings and `.env` are read, and trusted, by `--skip-trust`, for all that follows:
 nothing of the repository's settings is ever read, and approval modes, MCP servers of the user's and GEMINI.md work.
+Its `.env` is looked for a second time, with the folder trusted (cli/src/config/auth.ts, validateAuthMethod): what a
+setting does not keep out (`.gemini/.env` never, `.env` from 0.61 on), variables that are there already do.
 
 Older releases trust every folder when headless. There our settings go in as system settings, which outrank a
 workspace's; what cannot be outranked is a reason to refuse the run.
@@ -80,7 +82,16 @@ class Distrust(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def distrust(workspace: Workspace, release: Release, users: Settings, environ: Mapping[str, str]) -> Distrust:
-    """How to run in this folder with nothing of it having power; raises `WorkspaceProblem` where that cannot be."""
+    """How to run in this folder with nothing of it having power; raises `WorkspaceProblem` where that cannot be.
+
+    `users` are the settings that shall hold: the user's own, with those of this run over them.
+    """
+    if environ.get("CLOUD_SHELL") == "true" and "GOOGLE_CLOUD_PROJECT" in workspace.env_names:
+        # There, and for this name alone, the file beats the environment (settings.ts, setUpCloudShellEnvironment).
+        raise WorkspaceProblem(
+            "a .env of the repository names a GOOGLE_CLOUD_PROJECT, which Gemini CLI follows in Cloud Shell",
+            "Trust the folder with trust_workspace, or take it out of the file.",
+        )
     if release.skip_trust_flag:
         return _unread(workspace, release, users, environ)
     return _outranked(workspace, users, environ)
@@ -94,8 +105,11 @@ def _unread(workspace: Workspace, release: Release, users: Settings, environ: Ma
     }
     if workspace.skills:
         settings["skills"] = {"disabled": [*_list(users, "skills.disabled"), *workspace.skills]}
-    # 0.41.2 reads the whole of it, trusted or not.
-    names = [n for n in workspace.env_names if n in _STILL_READ or not release.ignores_local_env]
+    names = workspace.env_names
+    if release.ignores_local_env and _value(workspace.settings, "advanced.ignoreLocalEnv") is None:
+        # No more than needed: a program that reads its own `.env` takes what is there, be it empty, for an answer.
+        # (Settings are cached for 10 s: after a slower start, the repository's would count at the second look.)
+        names = (*workspace.gemini_env_names, *(name for name in names if name in _STILL_READ))
     return Distrust(settings=settings, drop=_TRUSTING, env=_blank(names, environ), flags=("--skip-trust",))
 
 

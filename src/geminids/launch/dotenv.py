@@ -6,13 +6,23 @@ import re
 
 __all__ = ["names_in", "read_dotenv"]
 
-# One assignment: a name, `=` (or `: `), and a value in quotes (over many lines, if need be) or up to a comment.
-_LINE = re.compile(
-    r"""^[^\S\n]*(?:export[^\S\n]+)?([\w.-]+)(?:[^\S\n]*=[^\S\n]*|:[^\S\n]+)
-        ('(?:\\'|[^'])*' | "(?:\\"|[^"])*" | `(?:\\`|[^`])*` | [^\#\n]*)""",
-    re.MULTILINE | re.VERBOSE,
+# Blanks and ends of lines as JavaScript knows them.
+_S = r"[\t-\r \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff]"
+_BLANK = "\t\n\v\f\r \u00a0\u1680\u2028\u2029\u202f\u205f\u3000\ufeff" + "".join(
+    map(chr, range(0x2000, 0x200B))
 )
-_NAME = re.compile(r"^[^\S\n]*(?:export[^\S\n]+)?([\w.-]+)[^\S\n]*[=:]", re.MULTILINE)
+_BEGIN, _END = r"(?:\A|(?<=[\n\r\u2028\u2029]))", r"(?=[\n\r\u2028\u2029]|\Z)"
+# dotenv's own expression (lib/main.js, LINE): a name, `=` (or `: `), a value in quotes or up to a comment.
+# A text, not compiled yet: most folders have no such file.
+_LINE = (
+    rf"""{_BEGIN}{_S}*(?:export{_S}+)?([\w.-]+)(?:{_S}*={_S}*?|:{_S}+?)"""
+    rf"""({_S}*'(?:\\'|[^'])*'|{_S}*"(?:\\"|[^"])*"|{_S}*`(?:\\`|[^`])*`|[^#\r\n]+)?"""
+    rf"""{_S}*(?:\#[^\n\r\u2028\u2029]*)?{_END}"""
+)
+_QUOTED = rf"""{_BEGIN}(['"`])([\s\S]*)\1{_END}"""
+# Where a line begins, and what stands there; a name and its `=` can be on two lines.
+_NAME = r"^(?=\s?(?:export\s)?([\w.-]+)\s?[=:])"
+_LINE_ENDS = frozenset("\n\r\u2028\u2029")
 
 
 def read_dotenv(text: str) -> dict[str, str]:
@@ -22,14 +32,12 @@ def read_dotenv(text: str) -> dict[str, str]:
     {'A': '1', 'B': 'x\\ny'}
     """
     found: dict[str, str] = {}
-    for match in _LINE.finditer(_unix(text)):
-        name, value = match[1], (match[2] or "").strip()
-        quote = value[:1]
-        if quote in ("'", '"', "`") and len(value) > 1 and value.endswith(quote):
-            value = value[1:-1]
-            if quote == '"':
-                value = value.replace("\\n", "\n").replace("\\r", "\r")
-        found[name] = value
+    for match in re.finditer(_LINE, text.replace("\r\n", "\n").replace("\r", "\n"), re.ASCII):
+        value = (match[2] or "").strip(_BLANK)
+        quote, value = value[:1], re.sub(_QUOTED, r"\2", value)
+        if quote == '"':
+            value = value.replace("\\n", "\n").replace("\\r", "\r")
+        found[match[1]] = value
     return found
 
 
@@ -39,8 +47,6 @@ def names_in(text: str) -> tuple[str, ...]:
     >>> names_in('A = "\\nB=2\\n"')
     ('A', 'B')
     """
-    return tuple(dict.fromkeys(match[1] for match in _NAME.finditer(_unix(text))))
-
-
-def _unix(text: str) -> str:
-    return text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
+    # Blanks as JavaScript knows them, each run of them one: the search then takes time by length, not by its square.
+    text = re.sub(r"[\s\ufeff]+", lambda run: " " if _LINE_ENDS.isdisjoint(run[0]) else "\n", text)
+    return tuple(dict.fromkeys(match[1] for match in re.finditer(_NAME, text, re.MULTILINE)))

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -85,15 +85,21 @@ def source_home(home: str, environ: Mapping[str, str], places: Places) -> Source
 
 
 def write_home(
-    source: SourceHome, settings: Settings, places: Places, *, files: Mapping[str, str] = {}
+    source: SourceHome,
+    settings: Settings,
+    places: Places,
+    *,
+    files: Mapping[str, str] = {},
+    skills: Sequence[str] = (),
 ) -> Path:
     """Make (or find again) the private home for these settings; return what GEMINI_CLI_HOME shall be.
 
     Its name comes from its contents, so that runs with different settings never share one, and runs with the
-    same settings always do.
+    same settings always do. Raises `Refused` where one of `skills` is none.
     """
     text = json.dumps(settings, indent=2, sort_keys=True)
-    key = _digest("\0".join((str(source.path), text, *files.values())))
+    links = _skill_links(source, skills)
+    key = _digest("\0".join((str(source.path), text, *files.values(), *links, *links.values())))
     home = private_dir(places.homes / f"{source.name}-{key}")
     gemini = private_dir(home / ".gemini")
     for name in _SHARED:
@@ -101,11 +107,14 @@ def write_home(
         private_dir(target)
         _link(gemini / name, target)
     for name in (*_LINKED, *_texts(source.gemini)):
-        if (source.gemini / name).exists():
+        if (source.gemini / name).exists() and not (links and name == "skills"):
             _link(gemini / name, source.gemini / name)
     for name in (".agents", ".env"):
-        if (source.path / name).exists():
+        if (source.path / name).exists() and not (links and name == ".agents"):
             _link(home / name, source.path / name)
+    for name, skill in links.items():
+        private_dir((home / name).parent)
+        _link(home / name, Path(skill))
     for name, content in files.items():
         private_dir((home / name).parent)
         _write_private(home / name, content)
@@ -117,16 +126,24 @@ def write_home(
     return home
 
 
+def _skill_links(source: SourceHome, skills: Sequence[str]) -> dict[str, str]:
+    if not skills:
+        return {}
+    from geminids.launch.home_skills import skill_links  # imported late: few runs bring skills
+
+    return skill_links(source.path, skills)
+
+
 def variables_of(source: SourceHome, only: tuple[str, ...] | None) -> dict[str, str]:
     """The variables in the user's own `.env`, which the CLI does not read for a folder that it does not trust.
 
     It would take the first of the two (settings.ts, findEnvFile).
     """
     for file in (source.gemini / ".env", source.path / ".env"):
-        try:
-            found = read_dotenv(file.read_text("utf-8", "replace"))
-        except OSError:
+        text = _regular(file)
+        if text is None:
             continue
+        found = read_dotenv(text)
         return {name: value for name, value in found.items() if only is None or name in only}
     return {}
 
@@ -140,16 +157,20 @@ def secrets_in_files(source: SourceHome, cwd: str) -> frozenset[str]:
     folders = (Path(cwd), *Path(cwd).parents, source.path)
     found = secrets_of(_mcp_variables(source.settings))
     for file in (folder / name for folder in folders for name in (".gemini/.env", ".env")):
-        try:
-            text = file.read_text("utf-8", "replace")
-        except OSError:
-            continue
-        for line in text.splitlines():
+        for line in (_regular(file) or "").splitlines():
             try:
                 found |= secrets_of(read_env_file(line, ""))
             except EnvFileProblem:
                 continue  # the CLI passes over it too
     return found
+
+
+def _regular(file: Path) -> str | None:
+    """The text of a file; None where there is none, or where reading could wait for ever (a FIFO)."""
+    try:
+        return file.read_text("utf-8", "replace") if file.is_file() else None
+    except OSError:
+        return None
 
 
 def _mcp_variables(settings: Settings) -> dict[str, str]:

@@ -8,12 +8,33 @@ from typing import Any
 import msgspec
 
 from geminids.options import CAPABILITIES, Approval, Options, Permissions
-from geminids.toolchain.tools import BUILT_IN, SHELL, BuiltIn, built_in, is_mcp_name, tools_with
+from geminids.toolchain import Release
+from geminids.toolchain.tools import (
+    BUILT_IN,
+    SHELL,
+    BuiltIn,
+    built_in,
+    is_mcp_name,
+    known_as,
+    server_of,
+    tools_with,
+)
 
-__all__ = ["Verdicts", "contradictions", "denied_tools", "is_denied", "modes_of"]
+__all__ = [
+    "Verdicts",
+    "allowable_modes",
+    "capability_of",
+    "contradictions",
+    "denied_tools",
+    "is_denied",
+    "modes_of",
+]
 
-# What a capability gives no mode by itself, plan mode never has.
-_PLAN_KEEPS_OUT = ("file_write", "shell")
+# The engine drops a rule whose expression has more than 2048 characters, a deny included.
+_LONGEST_COMMAND = 500
+_WORKING: tuple[Approval, ...] = ("default", "auto_edit", "yolo")
+# What may be allowed in plan mode too: none of it writes into the folder by itself.
+_FIT_FOR_PLANS = ("network", "mcp", "skills")
 _MODES: dict[str, tuple[Approval, ...]] = {
     "always": ("default", "auto_edit", "yolo", "plan"),
     "work": ("default", "auto_edit", "yolo"),
@@ -28,27 +49,46 @@ def modes_of(tool: BuiltIn | None) -> tuple[Approval, ...]:
     return _MODES[tool.level if tool else "yolo"]
 
 
+def allowable_modes(capability: str | None) -> tuple[Approval, ...]:
+    """The modes in which an allow counts: plan mode stays without files, shells and tools that we do not know."""
+    return (*_WORKING, "plan") if capability in _FIT_FOR_PLANS else _WORKING
+
+
 def is_denied(permissions: Permissions, capability: str) -> bool:
     """Whether a capability is out: denied, or to be asked for where nobody can be asked."""
     return getattr(permissions, capability) in ("deny", "ask")
 
 
+def capability_of(tool: str) -> str | None:
+    """The capability that a tool stands for; None for one that has none, or that we do not know."""
+    row = built_in(tool)
+    return row.capability if row else ("mcp" if is_mcp_name(tool) else None)
+
+
 def contradictions(permissions: Permissions) -> Iterator[str]:
-    """What was allowed and denied at once, each in one sentence."""
+    """What was allowed and denied at once, or cannot be either, each in one sentence."""
     for tool in permissions.allow_tools:
-        row = built_in(tool)
-        capability = row.capability if row else ("mcp" if is_mcp_name(tool) else None)
+        capability = capability_of(tool)
         if tool in permissions.deny_tools:
             yield f"{tool} is both in allow_tools and in deny_tools"
         elif capability and is_denied(permissions, capability):
             yield f"{tool} is in allow_tools, but {capability} is {getattr(permissions, capability)}"
         elif permissions.only_tools and tool not in permissions.only_tools:
             yield f"{tool} is in allow_tools, but not in only_tools"
+        elif server := server_of(tool, permissions.deny_servers):
+            yield f"{tool} is in allow_tools, but its server {server} is in deny_servers"
     for tool in permissions.only_tools:
         if tool in permissions.deny_tools:
             yield f"{tool} is both in only_tools and in deny_tools"
     if permissions.allow_commands and is_denied(permissions, "shell"):
         yield f"allow_commands names shell commands, but shell is {permissions.shell}"
+    elif permissions.allow_commands and SHELL in permissions.deny_tools:
+        yield f"allow_commands names shell commands, but {SHELL} is in deny_tools"
+    elif permissions.allow_commands and permissions.only_tools and SHELL not in permissions.only_tools:
+        yield f"allow_commands names shell commands, but {SHELL} is not in only_tools"
+    for command in (*permissions.allow_commands, *permissions.deny_commands):
+        if not 0 < len(command.strip()) <= _LONGEST_COMMAND:
+            yield f"a command has from 1 to {_LONGEST_COMMAND} characters, and {command[:40]!r} has not"
     for command in permissions.allow_commands:
         if command in permissions.deny_commands:
             yield f"{command!r} is both in allow_commands and in deny_commands"
@@ -65,10 +105,16 @@ class Verdicts(msgspec.Struct, frozen=True):
     approval: Approval
     permissions: Permissions
     servers: tuple[str, ...] = ()
+    users: tuple[str, ...] = ()
+    """What the user's own policies and settings deny, `*` at the end included."""
+    lists: bool = False
+    """Whether the release has lists in place of rules: it lets fewer calls through, and names servers' tools barely."""
 
     @classmethod
-    def of(cls, options: Options, servers: tuple[str, ...] = ()) -> Verdicts:
-        return cls(options.approval, options.permissions, servers)
+    def of(
+        cls, options: Options, servers: tuple[str, ...], users: tuple[str, ...], release: Release
+    ) -> Verdicts:
+        return cls(options.approval, options.permissions, servers, users, not release.policy_allows)
 
     def why_not(self, tool: str, arguments: Mapping[str, Any]) -> str | None:
         """One sentence, or None where nothing that we know of forbids it.
@@ -76,50 +122,61 @@ class Verdicts(msgspec.Struct, frozen=True):
         >>> Verdicts("yolo", Permissions(shell="deny")).why_not("run_shell_command", {})
         'shell is denied by the permissions of this run'
         """
-        said = self.permissions
         row = built_in(tool)
-        server = self._server(tool)
-        capability = row.capability if row else ("mcp" if server or is_mcp_name(tool) else None)
-        if tool in said.deny_tools:
+        server = server_of(tool, self.servers)
+        bare = self.lists and row is None and bool(self.servers) and is_denied(self.permissions, "mcp")
+        capability = "mcp" if server or bare else capability_of(tool)
+        command = arguments.get("command") if tool == SHELL else None
+        denied = self._denied(tool, capability, server, command if isinstance(command, str) else "")
+        if denied or (tool in ("enter_plan_mode", "exit_plan_mode") and self.approval != "yolo"):
+            return denied or f"{tool} would leave approval={self.approval} for yolo"
+        if any(fits(name, rule) for name in known_as(tool) for rule in self.users):
+            return f"{tool} is denied by the user's own policies or settings"
+        if self._allowed(tool, capability, server) or self._in_this_mode(tool, row):
+            return self._redirected(command) if isinstance(command, str) else None
+        if tool == SHELL and self.permissions.allow_commands and self.approval != "plan":
+            return self._redirected(command) or "a part of the command is not in allow_commands"
+        return self._not_in_this_mode(tool, row, capability)
+
+    def _denied(self, tool: str, capability: str | None, server: str | None, command: str) -> str | None:
+        said = self.permissions
+        names = known_as(tool)
+        if not set(names).isdisjoint(said.deny_tools):
             return f"{tool} is in deny_tools"
-        if said.only_tools and tool not in said.only_tools:
+        if said.only_tools and set(names).isdisjoint(said.only_tools):
             return f"{tool} is not in only_tools"
         if server and server in said.deny_servers:
             return f"the MCP server {server} is in deny_servers"
         if capability and is_denied(said, capability):
-            return _denied(capability, getattr(said, capability))
-        if tool == SHELL and (command := self._refused_command(arguments)):
-            return command
-        if tool in ("enter_plan_mode", "exit_plan_mode") and self.approval != "yolo":
-            return f"{tool} would leave approval={self.approval} for yolo"
-        if self._allowed(tool, capability, server, arguments) or self.approval in modes_of(row):
-            return None
-        return self._not_in_this_mode(tool, row, capability)
+            return _why_denied(capability, getattr(said, capability))
+        begins = [begin for begin in said.deny_commands if begin.strip() in command]
+        return f"{begins[0]!r} is in deny_commands" if begins else None
 
-    def _server(self, tool: str) -> str | None:
-        from geminids.toolchain.tools import server_of
-
-        return server_of(tool, self.servers)
-
-    def _refused_command(self, arguments: Mapping[str, Any]) -> str | None:
-        command = arguments.get("command")
-        for begin in self.permissions.deny_commands:
-            if isinstance(command, str) and begin in command:
-                return f"{begin!r} is in deny_commands"
-        return None
-
-    def _allowed(
-        self, tool: str, capability: str | None, server: str | None, arguments: Mapping[str, Any]
-    ) -> bool:
+    def _allowed(self, tool: str, capability: str | None, server: str | None) -> bool:
         said = self.permissions
-        if self.approval == "plan" and capability in _PLAN_KEEPS_OUT:
+        if self.approval not in allowable_modes(capability):
             return False
-        if tool in said.allow_tools or (server and server in said.allow_servers):
-            return True
-        if tool == SHELL and said.shell is None and said.allow_commands:
-            command = arguments.get("command")
-            return isinstance(command, str) and command.startswith(said.allow_commands)
-        return capability is not None and getattr(said, capability) == "allow"
+        by_name = tool in said.allow_tools or server in said.allow_servers
+        return by_name or (capability is not None and getattr(said, capability) == "allow")
+
+    def _in_this_mode(self, tool: str, row: BuiltIn | None) -> bool:
+        # Approved in auto_edit from about 0.34 on.
+        modes = ("yolo",) if self.lists and tool == "web_fetch" else modes_of(row)
+        return self.approval in modes
+
+    def _redirected(self, command: Any) -> str | None:
+        """Only `default` looks at redirections, and older releases do wherever a command was allowed by name."""
+        said = self.permissions
+        if self.approval not in ("default", "auto_edit") or not isinstance(command, str):
+            return None
+        by_commands = said.shell is None and SHELL not in said.allow_tools
+        begins = command.startswith(tuple(map(str.strip, said.allow_commands)))
+        if not {*"<>"} & {*command} or (by_commands and not begins):
+            return None
+        denied = said.file_write != "allow" if by_commands else is_denied(said, "file_write")
+        if denied and self.approval == "default":
+            return "the command redirects, and file_write is not allowed"
+        return "the command redirects, which this release lets pass in yolo alone" if self.lists else None
 
     def _not_in_this_mode(self, tool: str, row: BuiltIn | None, capability: str | None) -> str | None:
         if row is None and capability is None:
@@ -128,13 +185,16 @@ class Verdicts(msgspec.Struct, frozen=True):
             return f"{tool} needs a person, and there is none in a headless run"
         if self.approval == "plan":
             return f"approval=plan does not let {tool} be called"
-        if tool == SHELL and self.permissions.allow_commands:
-            return "the command begins with none of allow_commands"
         way = f"allow {capability}" if capability else f"put {tool} into allow_tools"
         return f"approval={self.approval} does not let {tool} be called; {way}, or use another approval mode"
 
 
-def _denied(capability: str, power: str) -> str:
+def fits(name: str, rule: str) -> bool:
+    """Whether a rule for `rule` is for this tool: its name, or the beginning of names and `*`."""
+    return name.startswith(rule[:-1]) if rule.endswith("*") else name == rule
+
+
+def _why_denied(capability: str, power: str) -> str:
     if power == "ask":
         return f"{capability} must be asked for, and nobody can be asked in a headless run"
     return f"{capability} is denied by the permissions of this run"
@@ -144,11 +204,11 @@ def denied_tools(permissions: Permissions) -> dict[str, str]:
     """Every built-in tool that the permissions take away, with the reason."""
     gone: dict[str, str] = {}
     if permissions.only_tools:
-        gone |= {
-            t.name: f"{t.name} is not in only_tools" for t in BUILT_IN if t.name not in permissions.only_tools
-        }
+        # A rule for an old name of a tool would take the tool itself away.
+        kept = {name for tool in permissions.only_tools for name in known_as(tool)}
+        gone |= {t.name: f"{t.name} is not in only_tools" for t in BUILT_IN if t.name not in kept}
     for capability in CAPABILITIES:
         if is_denied(permissions, capability):
-            why = _denied(capability, getattr(permissions, capability))
+            why = _why_denied(capability, getattr(permissions, capability))
             gone |= dict.fromkeys(tools_with(capability), why)
     return gone | {tool: f"{tool} is in deny_tools" for tool in permissions.deny_tools}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -23,6 +24,9 @@ from geminids.options import Options
 from geminids.outcome import FailureKind
 from geminids.redact import secrets_of
 from geminids.toolchain import Gemini, Release, find
+
+if TYPE_CHECKING:
+    from geminids.skills.find import Skill
 
 __all__ = ["TELEMETRY", "Plan", "Refused", "look_ahead", "make_plan"]
 
@@ -219,12 +223,22 @@ def _with_home(
         if not options.trust_workspace:
             env = {**home.variables_of(source, options.env_only), **env}
         auth = choose_auth(env, source.settings)
-        terms = make_terms(options, release, source, cwd, env, auth.selected_type)
+        strange = () if options.trust_workspace else _strange_skills(cwd, release, source, places)
+        terms = make_terms(options, release, source, cwd, env, auth.selected_type, strange)
         secrets = home.secrets_in_files(source, cwd)
         env = {name: value for name, value in env.items() if name not in terms.drop} | terms.env
         return auth, terms, env | _written(options, release, source, terms, env, places), secrets
     except SettingsProblem as problem:
         raise Refused("config", str(problem), "Mend that file, or run with home='isolated'.") from None
+
+
+def _strange_skills(cwd: str, release: Release, source: home.SourceHome, places: Places) -> tuple[Skill, ...]:
+    """The skills of the folder that nobody vouches for."""
+    if not any(os.path.isdir(os.path.join(cwd, name, "skills")) for name in (".gemini", ".agents")):
+        return ()
+    from geminids.skills.trust import untrusted_skills  # imported late: few folders have skills
+
+    return untrusted_skills(cwd, release, places, home=source.path)
 
 
 def _written(
@@ -240,7 +254,7 @@ def _written(
     try:
         if release.private_home:
             settings = merge(source.settings, terms.settings)
-            where = home.write_home(source, settings, places, files=terms.files)
+            where = home.write_home(source, settings, places, files=terms.files, skills=options.skills)
             found = {"GEMINI_CLI_HOME": str(where), home.SOURCE: str(source.path)}
         if terms.system or not release.private_home:
             system = terms.system if release.private_home else merge(terms.system, terms.settings)

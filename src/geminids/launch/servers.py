@@ -29,27 +29,33 @@ def server_settings(options: Options, users: Settings, release: Release) -> Sett
         return {"mcp": {"allowed": _NONE}}
     settings: Settings = {}
     servers: dict[str, Any] = {name: _as_settings(server) for name, server in options.mcp_servers.items()}
+    excluded = list(permissions.deny_servers)
     if only:
-        servers = _narrowed({**_theirs(users), **servers}, only)
-    if not release.policy_files:
+        servers = {**_theirs(users), **servers}
+        wanted = _wanted(servers, only)
+        excluded += [name for name in servers if not wanted[name]]
+        # Narrowed in its own settings: a rule of the user's for all of a server would let in its other tools.
+        servers = {name: {**servers[name], "includeTools": tools} for name, tools in wanted.items() if tools}
+    if not release.policy_allows:
         servers |= _trusted({**_theirs(users), **servers}, options)
     if servers:
         settings["mcpServers"] = servers
-    if permissions.deny_servers:
-        settings["mcp"] = {"excluded": [*_excluded(users), *permissions.deny_servers]}
+    if excluded:
+        settings["mcp"] = {"excluded": list(dict.fromkeys([*_excluded(users), *excluded]))}
     return settings
 
 
-def _narrowed(servers: dict[str, Any], only: list[str]) -> dict[str, Any]:
-    """Each server with the named tools alone: a rule of the user's for all of it would let in the others."""
-    names = tuple(servers)
-    wanted: dict[str, list[str]] = {name: [] for name in names}
+def _wanted(servers: dict[str, Any], only: list[str]) -> dict[str, list[str]]:
+    """Each server with those of its tools that are named, and that its own settings do not keep back."""
+    wanted: dict[str, list[str]] = {name: [] for name in servers}
     for tool in only:
-        server = server_of(tool, names)
+        server = server_of(tool, tuple(servers))
         if server is not None:
-            wanted[server].append(tool.removeprefix(f"mcp_{server}_"))
-    # A server of which nothing is wanted must not start: an empty list would mean all of its tools.
-    return {name: {**servers[name], "includeTools": tools or _NONE} for name, tools in wanted.items()}
+            name = tool.removeprefix(f"mcp_{server}_")
+            shown = servers[server].get("includeTools")
+            if not isinstance(shown, list) or name in shown:
+                wanted[server].append(name)
+    return wanted
 
 
 def _trusted(servers: dict[str, Any], options: Options) -> dict[str, Any]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -14,9 +15,14 @@ from geminids.launch.permissions import Verdicts, contradictions, is_denied
 from geminids.launch.refused import Refused
 from geminids.launch.servers import server_names, server_settings
 from geminids.launch.settings import Settings, SettingsProblem, merge, our_settings
+from geminids.launch.texts import text_names
 from geminids.launch.thinking import thinking_settings
+from geminids.launch.user_policies import UserPolicies, user_policies
 from geminids.options import Options
 from geminids.toolchain import Release
+
+if TYPE_CHECKING:
+    from geminids.skills.find import Skill
 
 __all__ = ["POLICY", "USERS_POLICY", "Terms", "make_terms"]
 
@@ -36,6 +42,8 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     drop: tuple[str, ...] = ()
     env: dict[str, str] = {}
     neutralised: tuple[workspace.Found, ...] = ()
+    commands: tuple[str, ...] = ()
+    """Slash commands of the folder, which must not be called."""
     verdicts: Verdicts
 
 
@@ -46,83 +54,104 @@ def make_terms(
     cwd: str,
     environ: Mapping[str, str],
     auth_type: str | None,
-    skills: tuple[workspace.Found, ...] = (),
+    strange: Sequence[Skill] = (),
 ) -> Terms:
-    """All that follows from the options and from what lies in the folder; raises `Refused`."""
-    _check(options, release)
+    """All that follows from the options and from what lies in the folder; raises `Refused`.
+
+    `strange` are the skills of the folder that nobody vouches for.
+    """
+    theirs = _their_policies(source, cwd, environ)
+    _check(options, release, theirs)
     users = source.settings
     settings = merge(our_settings(options, auth_type), server_settings(options, users, release))
     if options.effort is not None:
         settings = merge(settings, thinking_settings(options.effort, options.model))
-    if is_denied(options.permissions, "skills") and release.skills:
+    # A name that cannot be read for sure cannot be turned off: then no skill is on.
+    if release.skills and (
+        is_denied(options.permissions, "skills") or not all(skill.sure for skill in strange)
+    ):
         settings = merge(settings, {"skills": {"enabled": False}})
-    files, policies = _policies(options, release, source)
-    if not release.policy_files:
+    files = _policy_files(options, release, theirs)
+    if not release.policy_allows:
         settings = merge(
-            settings, tool_lists.tool_lists(options.permissions, options.approval, release, users)
+            settings,
+            tool_lists.tool_lists(options.permissions, options.approval, release, users, theirs.denied),
         )
-    seen, held = _workspace(options, release, source, cwd, environ, skills)
+    # Of the run's own settings too: what a repository changes is set back to what the caller has said.
+    seen, held = _workspace(options, release, source, merge(users, settings), cwd, environ, strange)
     return Terms(
         settings=settings if held.system else merge(settings, held.settings),
         system=held.settings if held.system else {},
         files=files,
-        policies=policies,
+        policies=theirs.paths if files else (),
         flags=held.flags,
         drop=held.drop,
         env={**held.env, **_variables(options)},
-        neutralised=seen,
-        verdicts=Verdicts.of(options, server_names(options, users)),
+        neutralised=seen.found,
+        commands=seen.commands,
+        verdicts=Verdicts.of(options, server_names(options, users), theirs.denied, release),
     )
 
 
-def _check(options: Options, release: Release) -> None:
+def _check(options: Options, release: Release, theirs: UserPolicies) -> None:
     wrong = list(contradictions(options.permissions))
     if wrong:
-        raise Refused("bad_option", f"permissions: {'; '.join(wrong)}", "Take one of the two away.")
-    if release.policy_files:
+        raise Refused(
+            "bad_option", f"permissions: {'; '.join(wrong)}", "Take one of the two away, or mend it."
+        )
+    if release.policy_allows:
         return
-    lacking = list(tool_lists.cannot_say(options.permissions, options.approval, release))
+    lacking = list(tool_lists.cannot_say(options.permissions, release, theirs))
     if lacking:
         raise Refused(
             "cli_unsupported",
             f"{release.name} cannot express these permissions: {'; '.join(lacking)}",
-            "Use Gemini CLI 0.30 or newer (`geminids install`), or do without.",
+            "Use Gemini CLI 0.34 or newer (`geminids install`), or do without.",
         )
 
 
-def _policies(
-    options: Options, release: Release, source: SourceHome
-) -> tuple[dict[str, str], tuple[str, ...]]:
-    if not release.policy_files:
-        return {}, ()
-    rules = policy.our_rules(options.permissions, options.approval, release)
-    if not rules:
-        return {}, ()
+def _their_policies(source: SourceHome, cwd: str, environ: Mapping[str, str]) -> UserPolicies:
     try:
-        paths, text = policy.user_policies(source.gemini, source.settings)
+        return user_policies(source, cwd, environ)
     except SettingsProblem as problem:
         raise Refused("config", str(problem), "Mend that file, or run with home='isolated'.") from None
+
+
+def _policy_files(options: Options, release: Release, theirs: UserPolicies) -> dict[str, str]:
+    if not release.policy_allows:
+        return {}
+    rules = policy.our_rules(options.permissions, options.approval, release)
+    if not rules:
+        return {}
     files = {POLICY: policy.policy_text([rule.fields() for rule in rules])}
-    if text is not None:
-        files[USERS_POLICY] = text
-    return files, paths
+    return files if theirs.text is None else {**files, USERS_POLICY: theirs.text}
 
 
 def _workspace(
     options: Options,
     release: Release,
     source: SourceHome,
+    settings: Settings,
     cwd: str,
     environ: Mapping[str, str],
-    skills: tuple[workspace.Found, ...],
-) -> tuple[tuple[workspace.Found, ...], distrust.Distrust]:
+    strange: Sequence[Skill],
+) -> tuple[workspace.Workspace, distrust.Distrust]:
     if options.trust_workspace:
-        return (), distrust.Distrust(env={"GEMINI_CLI_TRUST_WORKSPACE": "true"})
+        # Else the CLI ends with exit 55. Whoever has said "false" there is heard.
+        trust = environ.get("GEMINI_CLI_TRUST_WORKSPACE") or "true"
+        return workspace.Workspace(cwd=Path(cwd)), distrust.Distrust(
+            env={"GEMINI_CLI_TRUST_WORKSPACE": trust}
+        )
+    skills = tuple(workspace.Found("skill", skill.name, _near(skill.file, cwd)) for skill in strange)
     try:
-        seen = workspace.look_at(cwd, source.path, skills)
-        return seen.found, distrust.distrust(seen, release, source.settings, environ)
+        seen = workspace.look_at(cwd, source.path, skills, text_names(settings))
+        return seen, distrust.distrust(seen, release, settings, environ)
     except workspace.WorkspaceProblem as problem:
         raise Refused("config", str(problem), problem.hint) from None
+
+
+def _near(file: Path | str, cwd: str) -> str:
+    return os.path.relpath(file, cwd)
 
 
 def _variables(options: Options) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Permissions for releases before 0.30, which know no `--policy`: lists of tools in the settings.
+"""Permissions for releases before 0.34, where no policy lifts what is shut when headless: lists in the settings.
 
 These can say less than rules can. What they cannot say is refused; it is never widened.
 """
@@ -8,16 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from geminids.launch.permissions import denied_tools, is_denied
+from geminids.launch.permissions import denied_tools, fits, is_denied
 from geminids.launch.settings import Settings
+from geminids.launch.user_policies import UserPolicies
 from geminids.options import CAPABILITIES, Approval, Permissions
 from geminids.toolchain import Release
-from geminids.toolchain.tools import SHELL, built_in, is_mcp_name, tools_with
+from geminids.toolchain.tools import SHELL, built_in, is_mcp_name, known_as, tools_with
 
 __all__ = ["cannot_say", "tool_lists"]
 
 
-def cannot_say(permissions: Permissions, approval: Approval, release: Release) -> Iterator[str]:
+def cannot_say(permissions: Permissions, release: Release, theirs: UserPolicies) -> Iterator[str]:
     """What these permissions ask for that this release has no words for."""
     if permissions.deny_commands:
         yield "deny_commands"
@@ -30,34 +31,56 @@ def cannot_say(permissions: Permissions, approval: Approval, release: Release) -
         yield f"allow {', '.join(allowed)}"
     if permissions.skills == "allow" and not release.skills:
         yield "allow skills"
+    for tool in _allowed(permissions):
+        if any(fits(tool, name) for name in theirs.partly):
+            yield f"allow {tool} beside the user's own policy, which denies it for some arguments"
 
 
-def tool_lists(permissions: Permissions, approval: Approval, release: Release, users: Settings) -> Settings:
-    """`tools` for this run: `allowed` approves, `exclude` forbids, `core` restricts."""
-    theirs = users.get("tools")
-    theirs = theirs if isinstance(theirs, dict) else {}
-    allowed = [
+def _allowed(permissions: Permissions) -> dict[str, list[str]]:
+    """Each tool that is allowed, as it is written in the list."""
+    tools = [
         tool
         for capability in CAPABILITIES
         if getattr(permissions, capability) == "allow"
         for tool in tools_with(capability)
     ]
-    allowed += permissions.allow_tools
-    allowed += [f"{SHELL}({command})" for command in permissions.allow_commands]
+    written = {tool: [tool] for tool in (*tools, *permissions.allow_tools)}
+    if permissions.allow_commands and SHELL not in written:
+        written[SHELL] = [f"{SHELL}({command.strip()})" for command in permissions.allow_commands]
+    return written
+
+
+def tool_lists(
+    permissions: Permissions, approval: Approval, release: Release, users: Settings, denied: tuple[str, ...]
+) -> Settings:
+    """`tools` for this run: `allowed` approves, `exclude` forbids, `core` restricts.
+
+    What is allowed in a list outranks many a policy: what the user's own deny is left out.
+    """
+    theirs = users.get("tools")
+    theirs = theirs if isinstance(theirs, dict) else {}
+    allowed = [
+        text
+        for tool, texts in _allowed(permissions).items()
+        if not any(fits(tool, name) for name in denied)
+        for text in texts
+    ]
     excluded = list(denied_tools(permissions))
     if approval != "yolo" and release.plan_mode:
         excluded += ["enter_plan_mode", "exit_plan_mode"]
     tools: dict[str, Any] = {}
-    if allowed:
+    # In yolo all is approved, and an entry here would take the redirections away from it.
+    if allowed and approval != "yolo":
         tools["allowed"] = [*_list(theirs, "allowed"), *allowed]
     if excluded:
         tools["exclude"] = [*_list(theirs, "exclude"), *dict.fromkeys(excluded)]
     if permissions.only_tools:
-        core = [tool for tool in permissions.only_tools if built_in(tool)]
+        core = [name for tool in permissions.only_tools if built_in(tool) for name in known_as(tool)]
         tools["core"] = [tool for tool in core if tool in (_list(theirs, "core") or core)]
     settings: Settings = {"tools": tools} if tools else {}
-    if is_denied(permissions, "skills") and release.skills:
-        settings["experimental"] = {"skills": False}
+    if permissions.skills is not None and release.skills:
+        # Not there unless it is asked for, in 0.24.
+        settings["experimental"] = {"skills": not is_denied(permissions, "skills")}
     return settings
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,13 @@ import msgspec
 
 from geminids.launch.dotenv import names_in
 from geminids.launch.settings import Settings, SettingsProblem, read_settings
+from geminids.launch.texts import TextProblem, check_texts
 
 __all__ = ["Found", "Hook", "Workspace", "WorkspaceProblem", "look_at"]
 
 _BIGGEST = 4 * 1024 * 1024
-# The files of a workspace that stay what they are: text for the model.
-_TEXTS = ("GEMINI.md",)
+_MOST_FOLDERS = 500
+_HOOK_SWITCHES = ("enabled", "disabled", "notifications")
 
 
 class WorkspaceProblem(Exception):
@@ -53,6 +54,8 @@ class Workspace(msgspec.Struct, frozen=True, kw_only=True):
     settings: Settings = {}
     env_files: tuple[str, ...] = ()
     env_names: tuple[str, ...] = ()
+    gemini_env_names: tuple[str, ...] = ()
+    """Those of them that stand in a `.gemini/.env`: there is no setting that keeps the CLI from reading it."""
     skills: tuple[str, ...] = ()
     agents: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
@@ -68,23 +71,26 @@ class Workspace(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(servers) if isinstance(servers, dict) else ()
 
 
-def look_at(cwd: str, home: Path, skills: tuple[Found, ...] = ()) -> Workspace:
+def look_at(
+    cwd: str, home: Path, skills: tuple[Found, ...] = (), texts: Sequence[str] = ("GEMINI.md",)
+) -> Workspace:
     """Read the folder's own `.gemini`, `.agents` and `.env`; raises `WorkspaceProblem` for what cannot be read.
 
-    `home` is the user's: what lies there is the user's word, also where the folder is in it or is it.
+    `home` is the user's: what lies there is the user's word, also where the folder is in it or is it. `texts` are
+    the names of the files that stay what they are: text for the model.
     """
     folder = Path(cwd)
     own = folder / ".gemini"
     is_home = _same(folder, home)
     settings = {} if is_home else _settings(own / "settings.json")
     env_files = tuple(_env_files(folder, home))
-    env_names = tuple(dict.fromkeys(name for file in env_files for name in names_in(_text(file))))
+    names = {file: names_in(_text(file)) for file in env_files}
     agents = () if is_home else _entries(own / "agents", (".md", ".toml"))
     commands = () if is_home else _commands(own / "commands")
-    _check_texts(folder)
+    _check_texts(cwd, texts)
     found = [
         *_found_in_settings(settings, ".gemini/settings.json"),
-        *(Found("env file", "", _short(file, folder)) for file in env_files),
+        *(Found("env file", _telling(file), _short(file, folder)) for file in env_files),
         *skills,
         *(Found("agent", name, ".gemini/agents") for name in agents),
         *(Found("command", f"/{name}", ".gemini/commands") for name in commands),
@@ -98,12 +104,17 @@ def look_at(cwd: str, home: Path, skills: tuple[Found, ...] = ()) -> Workspace:
         cwd=folder,
         settings=settings,
         env_files=tuple(map(str, env_files)),
-        env_names=env_names,
+        env_names=_all(names.values()),
+        gemini_env_names=_all(found for file, found in names.items() if file.parent.name == ".gemini"),
         skills=tuple(skill.name for skill in skills),
         agents=agents,
         commands=commands,
         found=tuple(found),
     )
+
+
+def _all(names: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for some in names for name in some))
 
 
 def _settings(file: Path) -> Settings:
@@ -113,6 +124,8 @@ def _settings(file: Path) -> Settings:
     except SettingsProblem as problem:
         # The CLI reads it in an untrusted folder too, and ends with exit 52.
         raise WorkspaceProblem(str(problem), "Mend that file or take it away.") from None
+    except RecursionError:
+        raise WorkspaceProblem(f"{file} is nested too deeply", "Mend that file or take it away.") from None
 
 
 def _found_in_settings(settings: Settings, file: str) -> Iterator[Found]:
@@ -122,18 +135,23 @@ def _found_in_settings(settings: Settings, file: str) -> Iterator[Found]:
     for name in servers if isinstance(servers, dict) else ():
         yield Found("MCP server", name, file)
     for name, value in settings.items():
-        if name in ("hooks", "mcpServers", "$schema"):
+        if name in ("mcpServers", "$schema") and isinstance(value, (dict, str)):
             continue
+        if name == "hooks" and isinstance(value, dict):
+            # Beside the events stand switches (to 0.24): one of them turns off hooks of the user's.
+            value = {switch: value[switch] for switch in _HOOK_SWITCHES if switch in value}
         for path in _leaves(name, value):
             yield Found("setting", path, file)
 
 
 def _leaves(path: str, value: Any) -> Iterator[str]:
-    if isinstance(value, dict) and value:
-        for name, inner in value.items():
-            yield from _leaves(f"{path}.{name}", inner)
-    else:
-        yield path
+    waiting = [(path, value)]
+    while waiting:
+        path, value = waiting.pop()
+        if isinstance(value, dict):
+            waiting += [(f"{path}.{name}", inner) for name, inner in reversed(value.items())]
+        else:
+            yield path
 
 
 def _hooks(settings: Settings) -> Iterator[Hook]:
@@ -152,20 +170,24 @@ def _env_files(folder: Path, home: Path) -> Iterator[Path]:
     """Those that the CLI would look at, from the folder upwards; the home's are the user's own."""
     for place in (folder, *folder.parents):
         if _same(place, home):
-            return
+            continue
         for name in (".gemini/.env", ".env"):
             if os.path.exists(place / name):
                 yield place / name
 
 
-def _check_texts(folder: Path) -> None:
-    for name in _TEXTS:
-        file = folder / name
-        if file.is_symlink() and not file.resolve().is_relative_to(folder.resolve()):
-            raise WorkspaceProblem(
-                f"{file} is a link that leads out of the folder, to {file.resolve()}",
-                "Take the link away, or run with trust_workspace if that file may be sent to the model.",
-            )
+def _telling(file: Path) -> str:
+    """Those of its variables that a user may miss: a key that is not read is a riddle."""
+    names = [name for name in names_in(_text(file)) if name.startswith(("GEMINI_", "GOOGLE_"))]
+    return f"with {', '.join(names)}" if names else ""
+
+
+def _check_texts(cwd: str, names: Sequence[str]) -> None:
+    try:
+        check_texts(cwd, names)
+    except TextProblem as problem:
+        hint = "Take it away, or run with trust_workspace if that file may be sent to the model."
+        raise WorkspaceProblem(str(problem), hint) from None
 
 
 def _text(file: Path) -> str:
@@ -195,10 +217,15 @@ def _entries(folder: Path, suffixes: tuple[str, ...] | None) -> tuple[str, ...]:
 
 def _commands(folder: Path) -> tuple[str, ...]:
     """Slash commands by name; a folder is a part of the name (`git/commit.toml` is /git:commit)."""
-    if not folder.is_dir():
-        return ()
-    files = sorted(folder.rglob("*.toml"))
-    return tuple(":".join(file.relative_to(folder).with_suffix("").parts) for file in files)
+    found: list[str] = []
+    # By links too, as the CLI does; one to `/` shall not keep us for ever.
+    for count, (place, _, names) in enumerate(os.walk(folder, followlinks=True)):
+        if count == _MOST_FOLDERS:
+            hint = "Take some away, or run with trust_workspace."
+            raise WorkspaceProblem(f"{folder} has more than {_MOST_FOLDERS} folders", hint)
+        parts = Path(place).relative_to(folder).parts
+        found += [":".join((*parts, name.removesuffix(".toml"))) for name in names if name.endswith(".toml")]
+    return tuple(sorted(found))
 
 
 def _short(file: Path, folder: Path) -> str:

@@ -1,0 +1,100 @@
+"""The owner's word for skills in a workspace: which were added by `geminids skills add`, and are still just that."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from geminids.config.places import Places, private_dir
+from geminids.errors import GeminidsError
+from geminids.skills.tree import Tree, look_at
+
+__all__ = ["Record", "forget", "is_vouched", "record_of", "records_locked", "vouch", "vouched_skills"]
+
+
+class Record(msgspec.Struct, frozen=True):
+    """A skill folder (its real path) and what was in it when the owner added it."""
+
+    folder: str
+    tree: Tree
+    source: str
+
+
+def vouched_skills(cwd: str | Path, places: Places) -> frozenset[str]:
+    """The skill folders of this workspace that are byte for byte what was added. Fast where nothing ever was.
+
+    The folders are real paths, as `Skill.folder` of a workspace skill is.
+    """
+    if not _folder(places).is_dir():
+        return frozenset()
+    skills = os.path.join(os.path.realpath(cwd), ".agents", "skills")
+    try:
+        names = os.listdir(skills)
+    except OSError:
+        return frozenset()
+    folders = (os.path.join(skills, name) for name in names)
+    return frozenset(folder for folder in folders if is_vouched(folder, places))
+
+
+def is_vouched(folder: str, places: Places) -> bool:
+    """Whether this skill folder was added by its owner and has not changed since; a link never is."""
+    record = record_of(folder, places)
+    if record is None or os.path.realpath(folder) != record.folder:
+        return False
+    try:
+        return look_at(folder, record.tree) == record.tree
+    except OSError:
+        return False
+
+
+def record_of(folder: str, places: Places) -> Record | None:
+    """What was written down of this folder, if anything."""
+    try:
+        record = msgspec.json.decode(_file(folder, places).read_bytes(), type=Record)
+    except (OSError, msgspec.MsgspecError):
+        return None
+    return record if record.folder == folder else None
+
+
+def vouch(record: Record, places: Places) -> None:
+    """Write it down, for the owner's eyes only, whole or not at all."""
+    file = _file(record.folder, places)
+    private_dir(file.parent)
+    draft = file.with_name(f".{file.name}.{os.getpid()}.{os.urandom(4).hex()}")
+    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(fd, "wb") as out:
+        out.write(msgspec.json.encode(record))
+    os.replace(draft, file)
+
+
+def forget(folder: str, places: Places) -> None:
+    """Take the word back."""
+    _file(folder, places).unlink(missing_ok=True)
+
+
+@contextmanager
+def records_locked(places: Places) -> Iterator[None]:
+    """One at a time adds or removes skills."""
+    from filelock import FileLock, Timeout
+
+    lock = private_dir(_folder(places)) / ".lock"
+    try:
+        with FileLock(lock, timeout=60, mode=0o600):
+            yield
+    except Timeout:
+        raise GeminidsError(f"{lock} is held by another process", hint="Try again later.") from None
+
+
+def _folder(places: Places) -> Path:
+    return places.root / "skills"
+
+
+def _file(folder: str, places: Places) -> Path:
+    # Not hashlib, as in home.py; a record tells its folder in full, so that a clash is seen.
+    data = os.fsencode(folder)
+    return _folder(places) / f"{zlib.crc32(data):08x}{zlib.crc32(data[::-1]):08x}.json"

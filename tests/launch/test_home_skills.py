@@ -1,0 +1,86 @@
+"""The skills of a private home: this run's beside the user's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from geminids.config.places import Places
+from geminids.launch.home import SourceHome, write_home
+from geminids.launch.refused import Refused
+from geminids.skills.find import find_skills
+from geminids.toolchain.releases import release_of
+
+
+def _skill(folder: Path, name: str, what: str = "d") -> str:
+    folder.mkdir(parents=True)
+    (folder / "SKILL.md").write_text(f"---\nname: {name}\ndescription: {what}\n---\n")
+    return str(folder)
+
+
+def _seen(home: Path, tmp_path: Path) -> dict[str, str]:
+    found = find_skills(tmp_path / "nowhere", home, release_of("0.61.0"))
+    return {skill.name: skill.description for skill in found if skill.wins}
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> SourceHome:
+    home = tmp_path / "home"
+    _skill(home / ".gemini/skills/mine", "mine")
+    _skill(home / ".gemini/skills/other-folder", "both", "the user's")
+    _skill(home / ".agents/skills/both", "both", "the user's too")
+    _skill(home / ".agents/skills/agents", "agents")
+    (home / ".agents/notes").mkdir()
+    return SourceHome("user", home, {})
+
+
+def _write(source: SourceHome, tmp_path: Path, *skills: str) -> Path:
+    return write_home(source, {}, Places(tmp_path / "geminids"), skills=skills)
+
+
+def test_a_given_skill_wins(tmp_path: Path, source: SourceHome) -> None:
+    """It stands for its name in place of the user's; the user's others are there, and all else in .agents."""
+    home = _write(source, tmp_path, _skill(tmp_path / "both", "both", "given"))
+    assert _seen(home, tmp_path) == {"mine": "d", "agents": "d", "both": "given"}
+    assert (home / ".agents/notes").is_dir()
+
+
+def test_the_later_of_two_wins(tmp_path: Path, source: SourceHome) -> None:
+    """Of two given ones with one name the later is taken; folders of one name do not get into each other's way."""
+    given = [_skill(tmp_path / "1/x", "twice", "first"), _skill(tmp_path / "2/x", "twice", "second")]
+    given += [
+        _skill(tmp_path / "3/mine", "three"),
+        _skill(tmp_path / "4/.x", "four"),
+        _skill(tmp_path / "node_modules", "five"),
+    ]
+    seen = _seen(_write(source, tmp_path, *given), tmp_path)
+    assert seen["twice"] == "second"
+    assert {"mine", "three", "four", "five"} <= set(seen)
+
+
+def test_homes_are_told_apart(tmp_path: Path, source: SourceHome) -> None:
+    """Runs with other skills have another home; a new skill of the user's makes one too; without, it is one link."""
+    a, b = _skill(tmp_path / "a", "a"), _skill(tmp_path / "b", "b")
+    homes = [_write(source, tmp_path), _write(source, tmp_path, a), _write(source, tmp_path, b)]
+    assert len(set(homes)) == 3
+    assert _write(source, tmp_path, a) == homes[1]
+    assert (homes[0] / ".gemini/skills").is_symlink()
+    _skill(source.gemini / "skills/new", "new")
+    assert "new" in _seen(_write(source, tmp_path, a), tmp_path)
+    assert "b" not in _seen(homes[1], tmp_path)
+
+
+def test_what_is_no_skill_is_refused(tmp_path: Path, source: SourceHome) -> None:
+    """A folder that the CLI would pass over in silence is refused in words."""
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(Refused, match="the CLI would not see") as caught:
+        _write(source, tmp_path, str(tmp_path / "empty"))
+    assert caught.value.failure.kind == "bad_option"
+
+
+def test_a_user_without_skills(tmp_path: Path) -> None:
+    """There need be none of the user's."""
+    (tmp_path / "bare").mkdir()
+    home = _write(SourceHome("user", tmp_path / "bare", {}), tmp_path, _skill(tmp_path / "a", "a"))
+    assert _seen(home, tmp_path) == {"a": "d"}

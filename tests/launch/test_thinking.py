@@ -1,0 +1,59 @@
+"""An effort becomes settings for both families of models."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import pytest
+
+from geminids.launch.thinking import thinking_settings
+from geminids.options import Effort
+
+
+def _aliases(effort: Any, model: str | None = None) -> dict[str, Any]:
+    found: dict[str, Any] = thinking_settings(effort, model)["modelConfigs"]["customAliases"]
+    return found
+
+
+def _thinking(alias: dict[str, Any]) -> Any:
+    return alias["modelConfig"]["generateContentConfig"]["thinkingConfig"]
+
+
+@pytest.mark.parametrize(
+    ("effort", "level", "budget"),
+    [
+        ("none", "MINIMAL", 0),
+        ("minimal", "MINIMAL", 512),
+        ("low", "LOW", 2048),
+        ("medium", "MEDIUM", 8192),
+        ("high", "HIGH", 24576),
+        (0, "MINIMAL", 0),
+        (512, "MINIMAL", 512),
+        (513, "LOW", 513),
+        (12288, "MEDIUM", 12288),
+        (12289, "HIGH", 12289),
+        (1_000_000, "HIGH", 1_000_000),
+    ],
+)
+def test_a_level_and_a_budget(effort: Any, level: str, budget: int) -> None:
+    """Gemini 3 gets a level, Gemini 2.5 a budget, gemini-2.5-pro at least the 128 tokens that it cannot do without."""
+    aliases = _aliases(effort)
+    assert _thinking(aliases["chat-base-3"]) == {"thinkingLevel": level}
+    assert _thinking(aliases["chat-base-2.5"]) == {"thinkingBudget": budget}
+    assert _thinking(aliases["gemini-2.5-pro"]) == {"thinkingBudget": max(budget, 128)}
+
+
+def test_every_effort_has_both() -> None:
+    """No name of an effort is without a level or a budget."""
+    for effort in get_args(Effort):
+        assert _aliases(effort)
+
+
+@pytest.mark.parametrize(
+    ("model", "family"), [("gemini-9-new", "chat-base-3"), ("gemini-2.5-flash-next", "chat-base-2.5")]
+)
+def test_a_model_that_the_cli_does_not_know(model: str, family: str) -> None:
+    """It is put into its family; an alias of the CLI's (`flash`) or another's model is left alone."""
+    assert _aliases("low", model)[model] == {"extends": family, "modelConfig": {"model": model}}
+    for other in ("flash", "auto", "gemma-4-31b-it", "gemini-2.5-pro", None):
+        assert set(_aliases("low", other)) == {"chat-base-3", "chat-base-2.5", "gemini-2.5-pro"}
