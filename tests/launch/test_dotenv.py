@@ -46,7 +46,7 @@ def test_a_file_made_to_be_slow(text: str) -> None:
     assert time.monotonic() - begin < 5
 
 
-_ALPHABET = [
+_PIECES = (
     "A",
     "B_1",
     "c.d-e",
@@ -61,11 +61,11 @@ _ALPHABET = [
     "\\n",
     "\\'",
     "x",
-    "1",
     "é",
     "A=",
     "\nB=",
-] + list(" \t\n\r\u2028\ufeff\u00a0\x85\x1c\n=")
+)
+_BLANKS = " \t\n\r\u2028\ufeff\u00a0\x85\x1c\n="
 _PARSE = """\
 const dotenv = require(process.argv[1]);
 const read = JSON.parse(require('fs').readFileSync(0, 'utf8')).map(text => dotenv.parse(text));
@@ -82,7 +82,7 @@ def test_it_reads_what_dotenv_reads(installs: Any, node: Path) -> None:
     install("0.24.0", places=installs)  # the newest that has it as a package of its own
     package = installs.releases / "0.24.0" / "node_modules" / "dotenv"
     chance = random.Random(5)
-    texts = ["".join(chance.choices(_ALPHABET, k=chance.randint(1, 14))) for _ in range(20_000)]
+    texts = ["".join(chance.choices([*_PIECES, *_BLANKS], k=chance.randint(1, 14))) for _ in range(20_000)]
     argv = [str(node), "-e", _PARSE, str(package)]
     done = subprocess.run(argv, input=json.dumps(texts).encode(), capture_output=True, check=True, timeout=60)
     theirs = json.loads(done.stdout)

@@ -157,7 +157,8 @@ def test_long_templates_take_linear_time(piece: Any) -> None:
     short, long = (piece * (size // len(piece)) for size in (50_000, 400_000))
     times = []
     for template in (short, long):
-        began = time.perf_counter()
+        # Of this thread alone: a busy machine is no finding.
+        began = time.thread_time()
         fill_template(template, "hi", VALUES)
-        times.append(time.perf_counter() - began)
-    assert times[1] < max(40 * times[0], 0.2)
+        times.append(time.thread_time() - began)
+    assert times[1] < max(40 * times[0], 0.5)

@@ -56,4 +56,20 @@ def test_a_model_that_the_cli_does_not_know(model: str, family: str) -> None:
     """It is put into its family; an alias of the CLI's (`flash`) or another's model is left alone."""
     assert _aliases("low", model)[model] == {"extends": family, "modelConfig": {"model": model}}
     for other in ("flash", "auto", "gemma-4-31b-it", "gemini-2.5-pro", None):
-        assert set(_aliases("low", other)) == {"chat-base-3", "chat-base-2.5", "gemini-2.5-pro"}
+        assert set(_aliases("low", other)) == {"chat-base-3", "chat-base-2.5", "gemini-2.5-pro", *_LITE}
+
+
+_LITE = ("gemini-3.1-flash-lite", "gemini-3.5-flash-lite")
+
+
+def test_the_clis_own_requests_keep_their_thinking() -> None:
+    """They go to a lite model, which stays as it is, unless it is the one that was asked for."""
+    for lite in _LITE:
+        assert _thinking(_aliases("none", "auto")[lite]) == {"thinkingLevel": "HIGH"}
+    for asked in ("flash-lite", *_LITE):
+        aliases = _aliases("none", asked)
+        assert [
+            lite
+            for lite in _LITE
+            if lite in aliases and "generateContentConfig" in aliases[lite]["modelConfig"]
+        ] == []

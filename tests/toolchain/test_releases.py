@@ -27,6 +27,7 @@ BOUNDARIES = [
     ("acp_load_session", "0.27.4", "0.28.1"),
     ("agents_skills_dir", "0.27.4", "0.28.1"),
     ("policy_files", "0.29.0", "0.30.0"),
+    ("policy_allows", "0.33.0", "0.34.0"),
     ("acp_set_mode", "0.30.1", "0.31.0"),
     ("signal_handlers", "0.31.0", "0.32.1"),
     ("acp_set_model", "0.32.1", "0.33.0"),

@@ -42,7 +42,9 @@ def read_env_file(text: str, where: str) -> dict[str, str]:
     {'A': 'x y', 'B': '2'}
     """
     found: dict[str, str] = {}
-    for number, raw in enumerate(text.splitlines(), 1):
+    # Not splitlines: that would cut a value at characters that end no line in any editor.
+    lines = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    for number, raw in enumerate(lines, 1):
         line = raw.strip().removeprefix("export ").strip()
         if not line or line.startswith("#"):
             continue

@@ -10,6 +10,7 @@ import msgspec
 from geminids.options import CAPABILITIES, Approval, Options, Permissions
 from geminids.toolchain import Release
 from geminids.toolchain.tools import (
+    AGENTS,
     BUILT_IN,
     SHELL,
     BuiltIn,
@@ -26,12 +27,12 @@ __all__ = [
     "capability_of",
     "contradictions",
     "denied_tools",
+    "fits",
     "is_denied",
+    "misspelt",
     "modes_of",
 ]
 
-# The engine drops a rule whose expression has more than 2048 characters, a deny included.
-_LONGEST_COMMAND = 500
 _WORKING: tuple[Approval, ...] = ("default", "auto_edit", "yolo")
 # What may be allowed in plan mode too: none of it writes into the folder by itself.
 _FIT_FOR_PLANS = ("network", "mcp", "skills")
@@ -66,7 +67,7 @@ def capability_of(tool: str) -> str | None:
 
 
 def contradictions(permissions: Permissions) -> Iterator[str]:
-    """What was allowed and denied at once, or cannot be either, each in one sentence."""
+    """What was allowed and denied at once, each in one sentence."""
     for tool in permissions.allow_tools:
         capability = capability_of(tool)
         if tool in permissions.deny_tools:
@@ -86,9 +87,6 @@ def contradictions(permissions: Permissions) -> Iterator[str]:
         yield f"allow_commands names shell commands, but {SHELL} is in deny_tools"
     elif permissions.allow_commands and permissions.only_tools and SHELL not in permissions.only_tools:
         yield f"allow_commands names shell commands, but {SHELL} is not in only_tools"
-    for command in (*permissions.allow_commands, *permissions.deny_commands):
-        if not 0 < len(command.strip()) <= _LONGEST_COMMAND:
-            yield f"a command has from 1 to {_LONGEST_COMMAND} characters, and {command[:40]!r} has not"
     for command in permissions.allow_commands:
         if command in permissions.deny_commands:
             yield f"{command!r} is both in allow_commands and in deny_commands"
@@ -97,6 +95,16 @@ def contradictions(permissions: Permissions) -> Iterator[str]:
     for server in permissions.allow_servers:
         if server in permissions.deny_servers:
             yield f"{server} is both in allow_servers and in deny_servers"
+
+
+def misspelt(permissions: Permissions) -> Iterator[str]:
+    """Denies of tools that there are not, where one with nearly that name is: the CLI would pass over them."""
+    for tool in permissions.deny_tools:
+        if built_in(tool) is None and not is_mcp_name(tool):
+            from difflib import get_close_matches  # imported late: such a name is rare
+
+            for meant in get_close_matches(tool.lower(), [row.name for row in BUILT_IN], 1, 0.85):
+                yield f"deny_tools names {tool}, which is no tool; {meant} is one"
 
 
 class Verdicts(msgspec.Struct, frozen=True):
@@ -176,7 +184,9 @@ class Verdicts(msgspec.Struct, frozen=True):
         denied = said.file_write != "allow" if by_commands else is_denied(said, "file_write")
         if denied and self.approval == "default":
             return "the command redirects, and file_write is not allowed"
-        return "the command redirects, which this release lets pass in yolo alone" if self.lists else None
+        return (
+            "the command redirects, which this release does not let pass in this mode" if self.lists else None
+        )
 
     def _not_in_this_mode(self, tool: str, row: BuiltIn | None, capability: str | None) -> str | None:
         if row is None and capability is None:
@@ -204,8 +214,9 @@ def denied_tools(permissions: Permissions) -> dict[str, str]:
     """Every built-in tool that the permissions take away, with the reason."""
     gone: dict[str, str] = {}
     if permissions.only_tools:
-        # A rule for an old name of a tool would take the tool itself away.
+        # A rule for an old name of a tool would take the tool itself away, one for an agent its calls.
         kept = {name for tool in permissions.only_tools for name in known_as(tool)}
+        kept.update(AGENTS if "invoke_agent" in kept else ())
         gone |= {t.name: f"{t.name} is not in only_tools" for t in BUILT_IN if t.name not in kept}
     for capability in CAPABILITIES:
         if is_denied(permissions, capability):

@@ -46,6 +46,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     secrets: frozenset[str]
     scratch: Scratch
     verdicts: Verdicts
+    resumed: Path | None = None
+    """The file of the session that is resumed, where it is known."""
     neutralised: tuple[Found, ...] = ()
     """What the folder would have brought with it, and does not."""
 
@@ -62,6 +64,7 @@ def make_plan(
     environ: Mapping[str, str] | None = None,
     places: Places | None = None,
     gateway_env: Mapping[str, str] | None = None,
+    resumed: Path | None = None,
     dry: bool = False,
 ) -> Plan:
     """Plan a run and write out the home that it needs; raises `Refused` where it cannot work.
@@ -73,7 +76,8 @@ def make_plan(
     sweep(places)
     scratch = Scratch(places)
     try:
-        return _planned(prompt, options, run_id, environ, places, gateway_env, scratch, dry)
+        plan = _planned(prompt, options, run_id, environ, places, gateway_env, scratch, dry)
+        return msgspec.structs.replace(plan, resumed=resumed)
     except BaseException:
         scratch.close()
         raise
@@ -196,6 +200,9 @@ def _check_release(options: Options, release: Release) -> None:
         needed += ["private_home", "skills"]
     if options.home != "user":
         needed.append("private_home")
+    if options.include_dirs:
+        # Older ones take the flag, and look into it on a terminal alone.
+        needed.append("include_directories_media")
     missing = [what for name in needed if (what := release.lacks(name))]
     if missing:
         hint = "Install a newer release with `geminids install` and name it with `gemini=`, or do without."

@@ -20,9 +20,10 @@ from geminids.options import CAPABILITIES, Approval, Permissions
 from geminids.toolchain import Release
 from geminids.toolchain.tools import SHELL, built_in, is_mcp_name, tools_with
 
-__all__ = ["Rule", "our_rules", "policy_text"]
+__all__ = ["Rule", "our_rules", "policy_text", "too_long"]
 
 _DENY, _ALLOW, _REST = 999, 2, 1
+_LONGEST = 2048
 _IN_NAMES = string.ascii_letters + string.digits + "_.-"
 _NAMES: dict[Approval, str] = {"default": "default", "auto_edit": "autoEdit", "yolo": "yolo", "plan": "plan"}
 
@@ -56,6 +57,13 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
 def our_rules(permissions: Permissions, approval: Approval, release: Release) -> tuple[Rule, ...]:
     """The rules of a run. There are always some: no mode but `yolo` may end in `yolo`."""
     return (*_denies(permissions, approval, release), *_allows(permissions), *_only(permissions))
+
+
+def too_long(permissions: Permissions) -> Iterator[str]:
+    """Commands whose rule the engine would drop, be it a deny: it takes 2048 characters (isSafeRegExp)."""
+    for command in (*permissions.allow_commands, *permissions.deny_commands):
+        if max(len(_allowed_begin(command)), len(_banned(command))) > _LONGEST:
+            yield f"the command {command[:40]!r}... is too long for a rule"
 
 
 def _denies(permissions: Permissions, approval: Approval, release: Release) -> Iterator[Rule]:
@@ -116,7 +124,7 @@ def _allowed_begin(command: str) -> str:
 def _banned(command: str) -> str:
     """More than `commandPrefix` finds: tabs and broken lines between words, and the program by its path.
 
-    The engine drops an expression with a repeated group, and one of more than 2048 characters.
+    No group in it is repeated: the engine drops such an expression.
     """
     words = command.split()
     # `rm -r` is meant for `rm -rf` too, `rm` is not meant for `rmdir`.

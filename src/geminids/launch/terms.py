@@ -11,7 +11,7 @@ import msgspec
 
 from geminids.launch import distrust, policy, tool_lists, workspace
 from geminids.launch.home import SourceHome
-from geminids.launch.permissions import Verdicts, contradictions, is_denied
+from geminids.launch.permissions import Verdicts, contradictions, is_denied, misspelt
 from geminids.launch.refused import Refused
 from geminids.launch.servers import server_names, server_settings
 from geminids.launch.settings import Settings, SettingsProblem, merge, our_settings
@@ -65,7 +65,7 @@ def make_terms(
     users = source.settings
     settings = merge(our_settings(options, auth_type), server_settings(options, users, release))
     if options.effort is not None:
-        settings = merge(settings, thinking_settings(options.effort, options.model))
+        settings = merge(settings, thinking_settings(options.effort, _model(options, environ, users)))
     # A name that cannot be read for sure cannot be turned off: then no skill is on.
     if release.skills and (
         is_denied(options.permissions, "skills") or not all(skill.sure for skill in strange)
@@ -94,7 +94,8 @@ def make_terms(
 
 
 def _check(options: Options, release: Release, theirs: UserPolicies) -> None:
-    wrong = list(contradictions(options.permissions))
+    said = options.permissions
+    wrong = [*contradictions(said), *misspelt(said), *policy.too_long(said)]
     if wrong:
         raise Refused(
             "bad_option", f"permissions: {'; '.join(wrong)}", "Take one of the two away, or mend it."
@@ -152,6 +153,13 @@ def _workspace(
 
 def _near(file: Path | str, cwd: str) -> str:
     return os.path.relpath(file, cwd)
+
+
+def _model(options: Options, environ: Mapping[str, str], users: Settings) -> str | None:
+    """The model that the CLI will ask for, where anybody has named one."""
+    theirs = users.get("model")
+    name = theirs.get("name") if isinstance(theirs, dict) else None
+    return options.model or environ.get("GEMINI_MODEL") or (name if isinstance(name, str) else None)
 
 
 def _variables(options: Options) -> dict[str, str]:

@@ -13,19 +13,21 @@ from geminids.launch.settings import Settings
 from geminids.launch.user_policies import UserPolicies
 from geminids.options import CAPABILITIES, Approval, Permissions
 from geminids.toolchain import Release
-from geminids.toolchain.tools import SHELL, built_in, is_mcp_name, known_as, tools_with
+from geminids.toolchain.tools import built_in, is_mcp_name, known_as, tools_with
 
 __all__ = ["cannot_say", "tool_lists"]
 
 
 def cannot_say(permissions: Permissions, release: Release, theirs: UserPolicies) -> Iterator[str]:
     """What these permissions ask for that this release has no words for."""
-    if permissions.deny_commands:
-        yield "deny_commands"
+    # An allowed command is searched for in all of a call's arguments: in an argument that the tool does not
+    # know, it would approve any other command (seen on 0.24.0 and 0.32.1).
+    commands = ("allow_commands", "deny_commands")
+    yield from (name for name in commands if getattr(permissions, name))
     if any(is_mcp_name(tool) or "__" in tool for tool in permissions.only_tools):
         yield "only_tools with tools of MCP servers"
-    if not release.policy_engine and (permissions.allow_tools or permissions.allow_commands):
-        yield "allow_tools and allow_commands"
+    if not release.policy_engine and permissions.allow_tools:
+        yield "allow_tools"
     allowed = [capability for capability in CAPABILITIES if getattr(permissions, capability) == "allow"]
     if not release.policy_engine and allowed:
         yield f"allow {', '.join(allowed)}"
@@ -36,18 +38,14 @@ def cannot_say(permissions: Permissions, release: Release, theirs: UserPolicies)
             yield f"allow {tool} beside the user's own policy, which denies it for some arguments"
 
 
-def _allowed(permissions: Permissions) -> dict[str, list[str]]:
-    """Each tool that is allowed, as it is written in the list."""
+def _allowed(permissions: Permissions) -> tuple[str, ...]:
     tools = [
         tool
         for capability in CAPABILITIES
         if getattr(permissions, capability) == "allow"
         for tool in tools_with(capability)
     ]
-    written = {tool: [tool] for tool in (*tools, *permissions.allow_tools)}
-    if permissions.allow_commands and SHELL not in written:
-        written[SHELL] = [f"{SHELL}({command.strip()})" for command in permissions.allow_commands]
-    return written
+    return tuple(dict.fromkeys((*tools, *permissions.allow_tools)))
 
 
 def tool_lists(
@@ -59,12 +57,7 @@ def tool_lists(
     """
     theirs = users.get("tools")
     theirs = theirs if isinstance(theirs, dict) else {}
-    allowed = [
-        text
-        for tool, texts in _allowed(permissions).items()
-        if not any(fits(tool, name) for name in denied)
-        for text in texts
-    ]
+    allowed = [tool for tool in _allowed(permissions) if not any(fits(tool, name) for name in denied)]
     excluded = list(denied_tools(permissions))
     if approval != "yolo" and release.plan_mode:
         excluded += ["enter_plan_mode", "exit_plan_mode"]

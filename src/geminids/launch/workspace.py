@@ -18,6 +18,7 @@ __all__ = ["Found", "Hook", "Workspace", "WorkspaceProblem", "look_at"]
 
 _BIGGEST = 4 * 1024 * 1024
 _MOST_FOLDERS = 500
+_MOST_NAMES = 1000
 _HOOK_SWITCHES = ("enabled", "disabled", "notifications")
 
 
@@ -84,7 +85,7 @@ def look_at(
     is_home = _same(folder, home)
     settings = {} if is_home else _settings(own / "settings.json")
     env_files = tuple(_env_files(folder, home))
-    names = {file: names_in(_text(file)) for file in env_files}
+    names = {file: _names_in(file) for file in env_files}
     agents = () if is_home else _entries(own / "agents", (".md", ".toml"))
     commands = () if is_home else _commands(own / "commands")
     _check_texts(cwd, texts)
@@ -113,6 +114,15 @@ def look_at(
     )
 
 
+def _names_in(file: Path) -> tuple[str, ...]:
+    names = names_in(_text(file))
+    if len(names) > _MOST_NAMES:
+        # Each may have to be set, and a system takes only so many.
+        hint = "Take it away, or run with trust_workspace."
+        raise WorkspaceProblem(f"{file} has more than {_MOST_NAMES:,} variables", hint)
+    return names
+
+
 def _all(names: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for some in names for name in some))
 
@@ -135,7 +145,7 @@ def _found_in_settings(settings: Settings, file: str) -> Iterator[Found]:
     for name in servers if isinstance(servers, dict) else ():
         yield Found("MCP server", name, file)
     for name, value in settings.items():
-        if name in ("mcpServers", "$schema") and isinstance(value, (dict, str)):
+        if name == "$schema" or (name == "mcpServers" and isinstance(value, dict)):
             continue
         if name == "hooks" and isinstance(value, dict):
             # Beside the events stand switches (to 0.24): one of them turns off hooks of the user's.

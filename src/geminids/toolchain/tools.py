@@ -8,7 +8,17 @@ import msgspec
 
 from geminids.options.permissions import Capability
 
-__all__ = ["BUILT_IN", "SHELL", "BuiltIn", "built_in", "is_mcp_name", "known_as", "server_of", "tools_with"]
+__all__ = [
+    "AGENTS",
+    "BUILT_IN",
+    "SHELL",
+    "BuiltIn",
+    "built_in",
+    "is_mcp_name",
+    "known_as",
+    "server_of",
+    "tools_with",
+]
 
 SHELL = "run_shell_command"
 _MCP = "mcp_"
@@ -67,6 +77,8 @@ BUILT_IN: tuple[BuiltIn, ...] = (
 # fmt: on
 
 _ROWS = {tool.name: tool for tool in BUILT_IN}
+# The built-in subagents: a rule for one is a rule for `invoke_agent` with its name.
+AGENTS = ("codebase_investigator", "cli_help", "generalist")
 # One tool under two names: a rule for either is a rule for both (core/src/tools/tool-names.ts).
 _RENAMED = ("grep_search", "search_file_content")
 

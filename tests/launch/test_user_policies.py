@@ -1,0 +1,140 @@
+"""The user's own policies: found where the CLI finds them, kept in their order, refused where it would drop them."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from geminids.launch.home import SourceHome
+from geminids.launch.settings import SettingsProblem
+from geminids.launch.user_policies import UserPolicies, user_policies
+
+RULE = '[[rule]]\ntoolName = "{}"\ndecision = "{}"\npriority = {}\n'
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Any:
+    """A home with policies: `home({"a.toml": "..."}, policyPaths=[...])` reads them."""
+
+    def read(files: dict[str, str], **settings: Any) -> UserPolicies:
+        for name, text in files.items():
+            file = tmp_path / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+        source = SourceHome("user", tmp_path, settings)
+        return user_policies(source, str(tmp_path / "work"), {"WHERE": str(tmp_path / "else")})
+
+    return read
+
+
+def _rules(policies: UserPolicies) -> list[tuple[str, str, int]]:
+    assert policies.text is not None
+    return [(r["toolName"], r["decision"], r["priority"]) for r in tomllib.loads(policies.text)["rule"]]
+
+
+def test_none_at_all(home: Any) -> None:
+    """Most users have no policies."""
+    assert home({}) == UserPolicies()
+    assert home({".gemini/policies/notes.txt": "no policy"}) == UserPolicies()
+
+
+def test_files_are_named_where_they_stand(home: Any, tmp_path: Path) -> None:
+    """Where no priority is in the way of ours, the files themselves go to the CLI."""
+    files = {f".gemini/policies/{name}.toml": RULE.format("glob", "deny", 500) for name in "ba"}
+    found = home(files)
+    assert found.paths == tuple(str(tmp_path / name) for name in sorted(files))
+    assert found.text is None
+
+
+@pytest.mark.parametrize("path", ["$WHERE", "${WHERE}/x.toml", "~/else", "../else", "${NONE:-../else}"])
+def test_policy_paths(home: Any, tmp_path: Path, path: str) -> None:
+    """`policyPaths` are read as the CLI reads them, and then the usual folder is not."""
+    files = {name: RULE.format("glob", "deny", 500) for name in ("else/x.toml", ".gemini/policies/no.toml")}
+    assert home(files, policyPaths=[path]).paths == (str(tmp_path / "else" / "x.toml"),)
+
+
+@pytest.mark.parametrize("paths", [["nowhere"], ["else/notes.txt"], [3, ""], "else", None])
+def test_policy_paths_that_lead_nowhere(home: Any, paths: Any) -> None:
+    """The CLI passes over them, and so do we."""
+    assert home({"else/notes.txt": "no policy"}, policyPaths=paths) == UserPolicies()
+
+
+def test_priorities_that_are_ours_are_moved_and_the_order_kept(home: Any) -> None:
+    """999 is for our denies, 2 and less for our allows: theirs move between, the first of equals still first."""
+    low, high = RULE.format("a", "allow", 998), RULE.format("b", "deny", 999)
+    files = {".gemini/policies/1.toml": RULE.format("c", "allow", 0) + low, ".gemini/policies/2.toml": high}
+    assert _rules(home(files)) == [("b", "deny", 997), ("a", "allow", 997), ("c", "allow", 3)]
+
+
+_TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
+_FIELD = st.one_of(
+    _TEXT, st.integers(0, 999), st.booleans(), st.lists(_TEXT), st.dictionaries(_TEXT, _TEXT, max_size=2)
+)
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow])  # a busy machine is no finding
+@given(st.dictionaries(_TEXT.filter(lambda name: name not in ("toolName", "decision", "priority")), _FIELD))
+def test_whatever_else_is_in_a_rule_is_kept(tmp_path_factory: pytest.TempPathFactory, more: Any) -> None:
+    """A rule that has to be written anew says what it has said before."""
+    from geminids.launch.policy import policy_text
+
+    rule = {"toolName": "glob", "decision": "deny", "priority": 999, **more}
+    folder = tmp_path_factory.mktemp("home")
+    file = folder / ".gemini" / "policies" / "mine.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text(policy_text([rule], [{"toolName": "*", "checker": {"type": "external", "name": "x"}}]))
+    found = user_policies(SourceHome("user", folder, {}), str(folder), {})
+    assert tomllib.loads(found.text or "") == {
+        "rule": [{**rule, "priority": 997}],
+        "safety_checker": [{"toolName": "*", "checker": {"type": "external", "name": "x"}, "priority": 3}],
+    }
+
+
+def test_what_they_deny(home: Any) -> None:
+    """Tools by name, by server and in the settings; those for some arguments by themselves; no allows."""
+    text = (
+        RULE.format("glob", "deny", 5)
+        + RULE.format("read_file", "allow", 5)
+        + RULE.format("replace", "ask_user", 5)
+        + RULE.format("*", "deny", 5)
+        + 'mcpName = "lab"\n'
+        + RULE.format("run_shell_command", "deny", 5)
+        + 'commandPrefix = "rm"\n'
+    )
+    found = home({".gemini/policies/mine.toml": text}, tools={"exclude": ["web_fetch"]})
+    assert found.denied == ("web_fetch", "glob", "replace", "mcp_lab_*")
+    assert found.partly == ("run_shell_command",)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[[rule]", "cannot be read"),
+        ("rule = 3", "has a 'rule' that is no [[rule]]"),
+        ("rule = [3]", "its rule 1 is no table"),
+        (RULE.format("glob", "block", 5), "its rule 1 has a decision that is none of allow, deny, ask_user"),
+        (
+            RULE.format("glob", "deny", 1000),
+            "its rule 1 has a priority that is no whole number from 0 to 999",
+        ),
+        (RULE.format("glob", "deny", "true"), "has a priority that is no whole number"),
+        ('[[rule]]\ntoolName = "glob"\ndecision = "deny"\n', "has a priority that is no whole number"),
+        ('[[rule]]\ndecision = "deny"\npriority = 5\n', "its rule 1 has no toolName"),
+        (
+            RULE.format("glob", "deny", 5) + RULE.replace('"{}"', "[1]", 1).format("deny", 5),
+            "its rule 2 has a toolName that is neither a text nor a list of texts",
+        ),
+        ("[[safety_checker]]\ntoolName = 3\n", "its safety_checker 1 has a toolName"),
+    ],
+)
+def test_a_file_that_the_cli_would_pass_over(home: Any, tmp_path: Path, text: str, says: str) -> None:
+    """It is named with what is wrong in it: a deny may be among what would be lost."""
+    with pytest.raises(SettingsProblem) as caught:
+        home({".gemini/policies/mine.toml": text})
+    assert str(tmp_path / ".gemini/policies/mine.toml") in str(caught.value)
+    assert says in str(caught.value)
