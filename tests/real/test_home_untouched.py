@@ -1,0 +1,147 @@
+"""The user's `~/.gemini` is byte for byte the same after a run; and the user's own `gemini` finds our sessions."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from geminids.toolchain import find
+
+pytestmark = pytest.mark.real
+
+deep = pytest.mark.deep
+# Where sessions land: the one thing of a run that is the user's too.
+SESSIONS = ("tmp", "history")
+FILES = {
+    "settings.json": '{\n  // mine\n  "general": {"vimMode": true, "disableAutoUpdate": true},\n'
+    '  "hooks": {"SessionStart": [{"hooks": [{"type": "command", "name": "mine", "command": "true"}]}]},\n'
+    '  "security": {"auth": {"selectedType": "gemini-api-key"}},\n'
+    '  "mcpServers": {"gone": {"command": "false"}}\n}\n',
+    "trustedFolders.json": '{"/nowhere": "TRUST_FOLDER"}',
+    "projects.json": '{"projects": {}}\n',
+    "GEMINI.md": "The user's text.\n",
+    "oauth_creds.json": '{"access_token": "t", "refresh_token": "r", "expiry_date": 1}',
+    "google_accounts.json": '{"active": "me@example.com", "old": []}',
+    "installation_id": "00000000-0000-4000-8000-000000000000",
+    "state.json": '{"defaultBannerShownCount": {}}',
+    ".env": "MINE=1\n",
+    "skills/mine/SKILL.md": "---\nname: mine\ndescription: mine\n---\nDo it.\n",
+    "skills/mine/scripts/run.sh": "true\n",
+    "policies/mine.toml": '[[rule]]\ntoolName = "glob"\ndecision = "allow"\npriority = 100\n',
+    "commands/mine.toml": 'prompt = "mine"\n',
+    "agents/mine.md": "---\nname: mine\ndescription: mine\n---\nDo it.\n",
+    "extensions/mine/gemini-extension.json": '{"name": "mine", "version": "1.0.0"}',
+    "extensions/extension-enablement.json": '{"mine": {"overrides": ["/*"]}}',
+}
+
+
+@pytest.fixture(
+    params=["0.61.0", *(pytest.param(version, marks=deep) for version in ("0.41.2", "0.32.1", "0.24.0"))]
+)
+def release(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def user(world: Any) -> Path:
+    """A user who has everything."""
+    home = Path(world.home)
+    for name, text in FILES.items():
+        file = home / ".gemini" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        file.chmod(0o640)
+    (home / ".agents/skills").mkdir(parents=True)
+    (home / ".bashrc").write_text("# mine\n")
+    return home
+
+
+def _tree(home: Path) -> dict[str, tuple[int, int, bytes]]:
+    """Every file and folder with its mode, its time of change and its bytes; sessions aside."""
+    found = {}
+    for path in sorted(home.rglob("*")):
+        name = path.relative_to(home)
+        if name.parts[:1] == (".gemini",) and name.parts[1:2] and name.parts[1] in SESSIONS:
+            continue
+        seen = path.lstat()
+        content = b"" if path.is_dir() else path.read_bytes()
+        # A folder's own time changes when `tmp` is made in it.
+        found[str(name)] = (seen.st_mode, 0 if path.is_dir() else seen.st_mtime_ns, content)
+    return found
+
+
+def _assert_same(world: Any, before: dict[str, tuple[int, int, bytes]]) -> None:
+    after = _tree(world.home)
+    assert {name for name in set(before) | set(after) if before.get(name) != after.get(name)} == set()
+
+
+def test_the_tree_is_the_same_after_a_success(world: Any, user: Path) -> None:
+    """A run with a tool, an effort, a turn limit and permissions leaves settings, trust, logins and skills alone."""
+    from geminids import Permissions
+
+    before = _tree(user)
+    world.gateway.reply(calls=[("run_shell_command", {"command": "echo hi"})])
+    world.gateway.reply(text="done")
+    allowed = (
+        Permissions(shell="allow", deny_tools=("web_fetch",)) if world.version != "0.24.0" else Permissions()
+    )
+    result = world.ask(approval="yolo", effort="low", max_turns=9, permissions=allowed)
+    assert result.ok, result.failure
+    _assert_same(world, before)
+    assert list(user.glob(".gemini/tmp/*/chats/session-*"))
+
+
+@deep
+@pytest.mark.parametrize("how", ["failure", "refusal", "time-out", "trusted", "isolated"])
+def test_the_tree_is_the_same_after_all_else(world: Any, user: Path, how: str) -> None:
+    """After a failed run, a refused one, one that was ended, and in the other modes too."""
+    before = _tree(user)
+    fields: dict[str, Any] = {}
+    if how == "failure":
+        world.gateway.reply(status=400, error="no")
+        fields = {"max_attempts": 1}
+    elif how == "refusal":
+        (world.cwd / ".gemini").mkdir()
+        (world.cwd / ".gemini" / "settings.json").write_text("{nonsense")
+    elif how == "time-out":
+        world.gateway.reply(stall=True)
+        fields = {"timeout": 4.0, "grace": 1.0}
+    else:
+        if how == "isolated" and world.version == "0.24.0":
+            fields = {"trust_workspace": True}  # that release has no homes of its own
+        else:
+            fields = {"trust_workspace": True} if how == "trusted" else {"home": "isolated"}
+        world.gateway.reply(text="hi")
+    result = world.ask(**fields)
+    assert result.outcome == {"failure": "failed", "refusal": "failed", "time-out": "timed_out"}.get(
+        how, "success"
+    )
+    _assert_same(world, before)
+
+
+@deep
+def test_the_users_own_gemini_finds_the_session(world: Any, user: Path) -> None:
+    """`gemini --list-sessions` tells it, and `gemini --resume <id>` goes on with it."""
+    world.gateway.reply(text="the word is quince")
+    first = world.ask("remember the word")
+    assert first.session_id
+    gemini = find(world.version, places=world.places)
+    env = {**os.environ, **world.gateway.env, "HOME": str(world.home), "TMPDIR": str(world.tmp)}
+
+    def plain(*flags: str) -> str:
+        argv = [*gemini.command(world.places), *flags]
+        done = subprocess.run(
+            argv, cwd=world.cwd, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=90
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout + done.stderr
+
+    assert first.session_id in plain("--list-sessions")
+    world.gateway.reply(text="quince")
+    assert "quince" in plain(f"--resume={first.session_id}", "--model=flash", "--prompt=which word?")
+    assert "the word is quince" in json.dumps(world.gateway.requests[-1].body)

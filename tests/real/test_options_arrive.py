@@ -1,0 +1,72 @@
+"""Options that the CLI has no flag for, seen where they take effect: in requests, servers and folders."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from geminids import McpServer, Permissions, ToolFinished
+from hostile import Repository, poke_server, system_prompt, tool_results
+
+pytestmark = pytest.mark.real
+
+deep = pytest.mark.deep
+
+
+@pytest.fixture(params=["0.61.0", *(pytest.param(version, marks=deep) for version in ("0.41.2", "0.24.0"))])
+def release(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@deep
+def test_a_system_prompt_replaces_the_clis(world: Any) -> None:
+    """The file's text is the system instruction; without it, the CLI's own is."""
+    file = world.root / "system.md"
+    file.write_text("YOU-ARE-A-PIRATE ${AvailableTools}\n")
+    world.gateway.reply(text="arr")
+    assert world.ask(system_prompt=str(file)).ok
+    assert "YOU-ARE-A-PIRATE" in system_prompt(world, -1)
+    assert "software engineering" not in system_prompt(world, -1)
+    world.gateway.reply(text="hi")
+    assert world.ask().ok
+    assert "YOU-ARE-A-PIRATE" not in system_prompt(world, -1)
+
+
+@deep
+def test_include_dirs_open_a_folder(world: Any) -> None:
+    """A file in such a folder can be read; without the option it cannot. 0.24.0 would pass it over: no run there."""
+    other = world.root / "other folder"
+    other.mkdir()
+    (other / "note.txt").write_text("A-NOTE-FROM-ELSEWHERE")
+    if world.version == "0.24.0":
+        assert world.ask(include_dirs=(str(other),)).failure.kind == "cli_unsupported"
+        return
+    for folders in ((), (str(other),)):
+        world.gateway.reply(calls=[("read_file", {"file_path": str(other / "note.txt")})])
+        world.gateway.reply(text="done")
+        assert world.ask(include_dirs=folders).ok
+        assert ("A-NOTE-FROM-ELSEWHERE" in tool_results(world)) == bool(folders)
+
+
+def test_an_mcp_server_of_the_run(world: Any) -> None:
+    """It is started, with its variables and in its folder; its tool can be called where that is allowed."""
+    marks = Repository(world).marks
+    given = poke_server(marks, "callers")
+    server = McpServer(
+        command="sh",
+        args=("-c", 'pwd > "$WHERE"; exec "$0" "$@"', given["command"], *given["args"]),
+        env={"WHERE": str(marks / "where")},
+        cwd=str(world.home),
+    )
+    tool = "poke" if world.version == "0.24.0" else "mcp_callers_poke"
+    statuses = []
+    for permissions in (Permissions(), Permissions(allow_servers=("callers",))):
+        world.gateway.reply(calls=[(tool, {})])
+        world.gateway.reply(text="done")
+        events = world.events(mcp_servers={"callers": server}, permissions=permissions)
+        statuses += [event.status for event in events if isinstance(event, ToolFinished)]
+        assert (marks / "callers").exists()
+        assert (marks / "where").read_text().strip() == str(world.home)
+    assert (statuses[0] == "ok", statuses[1]) == (False, "ok")
+    assert (marks / "callers-poked").exists()
