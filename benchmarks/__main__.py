@@ -1,4 +1,4 @@
-"""Run all benchmarks, or those named: start, events, line, imports."""
+"""Run all benchmarks, or those named: start, events, line, journal, imports."""
 
 from __future__ import annotations
 
@@ -10,10 +10,17 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks import events, imports, line, start
+from benchmarks import events, imports, journal, line, sessions, start
 from benchmarks.table import Row, say, show
 
-_ALL = {"start": start.run, "events": events.run, "line": line.run, "imports": imports.run}
+_ALL = {
+    "start": start.run,
+    "events": events.run,
+    "line": line.run,
+    "sessions": sessions.run,
+    "journal": journal.run,
+    "imports": imports.run,
+}
 
 
 def main() -> int:

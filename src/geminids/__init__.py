@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         TokensUsed,
         ToolFinished,
         ToolStarted,
+        Turn,
         Usage,
         decode_event,
         encode_event,
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from geminids.run.ask import ask, ask_sync, stream_sync
     from geminids.run.result import Result
     from geminids.run.run import Run, open_run
+    from geminids.sessions.tokens import ResumeToken, extract_resume_token, format_resume_line
 
 __version__ = "0.1.0"
 
@@ -57,6 +59,7 @@ __all__ = [
     "OptionsError",
     "Permissions",
     "Result",
+    "ResumeToken",
     "Retry",
     "Run",
     "RunFailed",
@@ -66,12 +69,15 @@ __all__ = [
     "TokensUsed",
     "ToolFinished",
     "ToolStarted",
+    "Turn",
     "Usage",
     "__version__",
     "ask",
     "ask_sync",
     "decode_event",
     "encode_event",
+    "extract_resume_token",
+    "format_resume_line",
     "open_run",
     "stream_sync",
 ]
@@ -83,11 +89,14 @@ _ROOMS = {
     "geminids.run.ask": ("ask", "ask_sync", "stream_sync"),
     "geminids.run.result": ("Result",),
     "geminids.run.run": ("Run", "open_run"),
+    "geminids.sessions.tokens": ("ResumeToken", "extract_resume_token", "format_resume_line"),
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
+    if name in ("config", "dialects", "sessions"):  # rooms that are public as they are
+        return import_module(f"geminids.{name}")
     if name.startswith("_") or name not in __all__:
         raise AttributeError(f"module 'geminids' has no attribute {name!r}")
     value = getattr(import_module(_HOME.get(name, "geminids.events.model")), name)

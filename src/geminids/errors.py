@@ -3,6 +3,10 @@
     GeminidsError
     ├── OptionsError           bad options: every problem at once, before anything is spawned
     ├── ScriptError            a gateway script that cannot be read
+    ├── SessionError           a stored session: cannot be locked, copied or written
+    │   ├── SessionNotFound    no such session; says where it looked, and what is there
+    │   ├── SessionDamaged     a file that is no session, or not one any more
+    │   └── SessionBusy        another run is in this session; says which
     ├── ToolchainError         Gemini CLI or Node: not found, not installable, not what it should be
     │   ├── CliMissing         no Gemini CLI was found; says where it looked
     │   ├── NodeMissing        no Node that can run it
@@ -25,6 +29,10 @@ __all__ = [
     "OptionsError",
     "RunFailed",
     "ScriptError",
+    "SessionBusy",
+    "SessionDamaged",
+    "SessionError",
+    "SessionNotFound",
     "ToolchainError",
 ]
 
@@ -68,6 +76,43 @@ class ScriptError(GeminidsError):
     def __init__(self, message: str, *, where: str | None = None, hint: str | None = None) -> None:
         super().__init__(f"{where}: {message}" if where else message, hint=hint)
         self.where = where
+
+
+class SessionError(GeminidsError):
+    """A stored session that cannot be had as it was asked for."""
+
+
+class SessionNotFound(SessionError):
+    """No such session. `looked` lists the folders that were searched, `nearest` ids that are alike."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str | None = None,
+        looked: Sequence[str] = (),
+        nearest: Sequence[str] = (),
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.looked = tuple(looked)
+        self.nearest = tuple(nearest)
+
+
+class SessionDamaged(SessionError):
+    """A file that is no session. `file` is its path."""
+
+    def __init__(self, message: str, *, file: str, hint: str | None = None) -> None:
+        super().__init__(f"{file}: {message}", hint=hint)
+        self.file = file
+
+
+class SessionBusy(SessionError):
+    """Another run is in this session. `holder` says which, and since when."""
+
+    def __init__(self, session_id: str, *, holder: Any) -> None:
+        super().__init__(f"the session {session_id} is in use by {holder}", hint="Wait for it, or stop it.")
+        self.session_id = session_id
+        self.holder = holder
 
 
 class ToolchainError(GeminidsError):

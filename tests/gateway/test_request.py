@@ -104,3 +104,10 @@ def test_declared_tools() -> None:
         [], tools=[{"functionDeclarations": [{"name": "glob"}, {"name": "ls"}]}, {"googleSearch": {}}]
     )
     assert sorted(found.tools) == ["glob", "ls"]
+
+
+def test_half_a_character_is_no_reason_to_lose_a_request() -> None:
+    """The CLI sends a lone surrogate as it is; the conversation is still there."""
+    body = b'{"contents": [{"role": "user", "parts": [{"text": "a\\ud83d"}]}]}'
+    request = Request.read(1, 0.0, "POST", "/v1beta/models/m:streamGenerateContent", {}, body)
+    assert request.contents[0]["parts"] == [{"text": "a\ud83d"}]

@@ -98,35 +98,32 @@ def test_a_folder_that_is_not_trusted_on_purpose(world: Any) -> None:
 
 
 def test_a_session_that_is_not_there(world: Any) -> None:
-    """Exit 42: `clear_session` says that the id is worth nothing any more."""
+    """Looked up before anything is spawned; `clear_session` says that the id is worth nothing any more."""
     world.gateway.reply(text="first")
     session = ended(world.events(), "success").session_id
-    finished = ended(
-        world.events(resume=NO_SUCH), "failed", "session_not_found", exit_code=42, retryable=False
-    )
-    assert finished.failure.message == f'this folder has no session "{NO_SUCH}"'
+    finished = refused(world.events(resume=NO_SUCH), "session_not_found")
+    assert finished.clear_session
+    assert NO_SUCH in finished.failure.message
     assert len(world.gateway.requests) == 1
     world.gateway.reply(text="second")
     again = ended(world.events(resume=session), "success")
     assert (again.session_id, again.text) == (session, "second")
 
 
-def test_a_session_that_is_not_there_where_none_is(make_world: Any) -> None:
-    """The newest release says so; it must not look like the fresh start of `latest`."""
-    events = make_world("0.61.0").events(resume=NO_SUCH)
-    finished = ended(events, "failed", "session_not_found", exit_code=42, retryable=False)
-    assert finished.failure.message == "this folder has no session to resume"
+def test_a_session_that_is_not_there_where_none_is(world: Any) -> None:
+    """It must not look like the fresh start of `latest`: 0.41.2 itself would begin a new one in silence."""
+    events = world.events(resume=NO_SUCH)
+    assert NO_SUCH in refused(events, "session_not_found").failure.message
     assert not notices(events, "fresh_session")
 
 
-@pytest.mark.deep
-def test_another_session_than_the_one_asked_for_is_no_success(make_world: Any) -> None:
-    """0.41.2 begins a new one in silence, whichever was asked for, and says success."""
-    world = make_world("0.41.2")
-    finished = ended(
-        world.events(resume=NO_SUCH), "failed", "session_not_found", exit_code=0, retryable=False
-    )
-    assert NO_SUCH in finished.failure.message
+def test_a_session_that_is_gone_can_be_begun_anew(world: Any) -> None:
+    """With `fresh`, once, and said so: `clear_session` tells the caller to forget the old id."""
+    world.gateway.reply(text="anew")
+    events = world.events(resume=NO_SUCH, fresh=True)
+    finished = ended(events, "success", anew=True)
+    assert finished.session_id not in (None, NO_SUCH)
+    assert [NO_SUCH in notice.message for notice in notices(events, "fresh_session")] == [True]
 
 
 def test_latest_where_there_is_none_is_told_to_be_fresh(world: Any) -> None:
@@ -180,7 +177,6 @@ def test_no_cli_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ("0.10.0", {}, "stream-json"),
         ("0.24.0", {"session_id": "s-1"}, "--session-id"),
-        ("0.14.0", {"resume": "latest"}, "--resume"),
         ("0.24.0", {"home": "isolated"}, "GEMINI_CLI_HOME"),
     ],
 )

@@ -21,6 +21,7 @@ _COMMANDS = {
     "versions": "List the releases that are here.",
     "uninstall": "Remove an installed release.",
     "config": "Show and change what runs are configured with.",
+    "sessions": "Stored sessions: list, show, export, fork, rescue.",
     "skills": "Agent skills: list, lint, add, remove.",
     "gateway": "A Gemini API on loopback, by itself.",
 }
@@ -68,7 +69,10 @@ def main() -> None:
     except BrokenPipeError:
         _leave(141)
     except GeminidsError as error:
-        click.echo(f"geminids: {error}", err=True)
+        from geminids.views.safe import clean  # imported late: only an error needs it
+
+        # Names of files and ids of sessions may hold anything.
+        click.echo(f"geminids: {clean(str(error))}", err=True)
         for line in getattr(error, "output", "").strip().splitlines()[-12:]:
             click.echo(f"  | {line}", err=True)
         _leave(2 if isinstance(error, OptionsError) else 1)

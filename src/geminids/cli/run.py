@@ -26,6 +26,13 @@ _own = functools.partial(click.option, cls=FlagOption, group="Output")
 @click.command(cls=GroupedCommand, context_settings={"max_content_width": 110})
 @click.argument("prompt", required=False)
 @field_flags
+@_own(
+    "--continue",
+    "go_on",
+    is_flag=True,
+    group="Folder and session",
+    help="Go on with the newest session of the folder, as --resume latest.",
+)
 @_own("--output", "-o", type=click.Choice(_OUTPUTS), help="[default: pretty on a terminal, text in a pipe]")
 @_own("--save-events", metavar="FILE", help="Write all events to FILE, one JSON object a line.")
 @_own("--dry-run", is_flag=True, help="Show what would be run, and run nothing.")
@@ -36,6 +43,7 @@ def run(
     save_events: str | None,
     dry_run: bool,
     no_config: bool,
+    go_on: bool,
     **params: Any,
 ) -> int:
     """Run the agent once. PROMPT is text, or - to read it from stdin; with --template it may be left out.
@@ -46,7 +54,12 @@ def run(
 
     Exit codes: 0 success, 1 failed, 2 bad usage, 4 max turns, 124 timed out, 127 no CLI, 130 interrupted.
     """
-    loaded = load_options(flags=given_by_flags(params), config=not no_config)
+    flags = given_by_flags(params)
+    if go_on:
+        if "resume" in flags:
+            raise click.UsageError("--continue and --resume cannot both be given: which session is meant?")
+        flags["resume"] = "latest"
+    loaded = load_options(flags=flags, config=not no_config)
     options = loaded.options
     for warning in loaded.warnings:
         click.echo(f"geminids: {warning}", err=True)

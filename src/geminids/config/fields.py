@@ -93,6 +93,8 @@ _TABLE: dict[str, dict[str, Any]] = dict(
         _row(_FOLDER, "include_dirs", "power", "--include-dir", "DIR", paths=True, label="Further folders"),
         _row(_FOLDER, "resume", "power", "--resume", "ID|latest"),
         _row(_FOLDER, "session_id", "power", "--session-id", "ID", label="Session id"),
+        _row(_FOLDER, "fresh", "power", "--fresh"),
+        _row(_FOLDER, "when_busy", "free", "--when-busy", "WHAT"),
         _row(_MAY, "approval", "narrows", "--approval", "MODE"),
         *(_row(_MAY, f"permissions.{capability}", "narrows", None) for capability in CAPABILITIES),
         _row(_MAY, "permissions.allow_tools", "narrows", "--allow-tool", "TOOL", commas=True),

@@ -58,6 +58,11 @@ class Places(msgspec.Struct, frozen=True):
         """One empty file for each run whose leftovers were kept on purpose."""
         return self.root / "kept"
 
+    @property
+    def locks(self) -> Path:
+        """One file for each session that a run holds."""
+        return self.root / "locks"
+
 
 def private_dir(path: Path) -> Path:
     """Make a folder that only its owner can enter, and return it; so are those above it that were not there."""

@@ -52,6 +52,9 @@ class StreamTranslator:
         self.init: Init | None = None
         self.result: ResultLine | None = None
         self.errors: list[ErrorLine] = []
+        # How many tools have ended, and in which turn each subagent was called: for what the journal tells besides.
+        self.tools_ended = 0
+        self.agent_turns: dict[str, int] = {}
 
     @property
     def tools_running(self) -> bool:
@@ -165,6 +168,8 @@ class StreamTranslator:
             paths=tools.paths_of(parameters),
         )
         self._open[line.tool_id] = started
+        if started.kind == "agent":
+            self.agent_turns[started.id] = started.turn
         out.append(started)
 
     def _on_tool_result(self, line: ToolResult, out: list[Event]) -> None:
@@ -191,6 +196,7 @@ class StreamTranslator:
         )
 
     def _finished(self, started: ToolStarted, at: int, **what: Any) -> ToolFinished:
+        self.tools_ended += 1
         return ToolFinished(
             at=at,
             seq=self._ledger.next(),

@@ -28,6 +28,7 @@ __all__ = [
     "ToolKind",
     "ToolStarted",
     "ToolStatus",
+    "Turn",
     "Usage",
     "decode_event",
     "encode_event",
@@ -126,6 +127,19 @@ class TokensUsed(Event, frozen=True, kw_only=True):
     output: int | None
     thinking: int | None
     tool: int | None
+
+
+class Turn(msgspec.Struct, frozen=True, kw_only=True):
+    """One turn of the conversation, in its true order: what the model thought, said, and called.
+
+    `tools` and `thoughts` of subagents have a `parent`.
+    """
+
+    number: int
+    thoughts: tuple[Thought, ...] = ()
+    text: str = ""
+    tools: tuple[ToolFinished, ...] = ()
+    tokens: tuple[TokensUsed, ...] = ()
 
 
 class Retry(msgspec.Struct, frozen=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal
@@ -68,11 +69,7 @@ class Request(msgspec.Struct, frozen=True):
         if in_query is not None:
             key = key or in_query[0]
             target = _KEY_IN_QUERY.sub(MASK, target)
-        try:
-            decoded = msgspec.json.decode(body) if body else None
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            decoded = None
-        return cls(n, at, verb, target, route.method, route.model, shown, decoded, len(body), key)
+        return cls(n, at, verb, target, route.method, route.model, shown, _decoded(body), len(body), key)
 
     def __repr__(self) -> str:
         return f"Request(n={self.n}, method={self.method!r}, model={self.model!r}, path={self.path!r})"
@@ -174,3 +171,15 @@ def _said(content: dict[str, Any]) -> str:
         if at and text.lstrip().startswith("--- Content from referenced files ---"):
             return texts[at - 1]
     return texts[-1] if texts else ""
+
+
+def _decoded(body: bytes) -> Any:
+    try:
+        return msgspec.json.decode(body) if body else None
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        pass
+    try:
+        # Half a character (`\\ud83d`) is sent by the CLI as it is, and msgspec will have none of it.
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        return None

@@ -10,7 +10,7 @@ import msgspec
 
 from geminids.errors import OptionsError
 from geminids.ids import is_session_id
-from geminids.options.model import Approval, Effort, Leftovers, McpServer, Options
+from geminids.options.model import Approval, Effort, Leftovers, McpServer, Options, WhenBusy
 from geminids.options.permissions import CAPABILITIES, Permissions, Power
 from geminids.redact import Redactor, secrets_of
 
@@ -320,6 +320,8 @@ _CHECKS: dict[str, Check] = {
     "trust_workspace": _flag,
     "resume": _optional(_session),
     "session_id": _optional(_session),
+    "fresh": _flag,
+    "when_busy": _one_of(*get_args(WhenBusy)),
     "template": _optional(_text),
     "variables": _template_values,
     "instructions": _optional(_file),

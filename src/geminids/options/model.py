@@ -13,11 +13,12 @@ from msgspec import Meta
 
 from geminids.options.permissions import Permissions
 
-__all__ = ["Approval", "Effort", "Leftovers", "McpServer", "Options"]
+__all__ = ["Approval", "Effort", "Leftovers", "McpServer", "Options", "WhenBusy"]
 
 Approval = Literal["default", "auto_edit", "yolo", "plan"]
 Effort = Literal["none", "minimal", "low", "medium", "high"]
 Leftovers = Literal["end", "keep"]
+WhenBusy = Literal["wait", "fail"]
 
 MEGABYTE = 1024 * 1024
 
@@ -79,6 +80,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     session_id: Annotated[
         str | None, Meta(description="The id for a new session (0.41 and newer); else the CLI makes one.")
     ] = None
+    fresh: Annotated[bool, Meta(description="Begin a new session where the one to resume is gone.")] = False
+    when_busy: Annotated[WhenBusy, Meta(description="What to do where another run works in the session.")] = (
+        "wait"
+    )
     template: Annotated[
         str | None,
         Meta(description="A text with {{names}} around the prompt; {{prompt}} is where the prompt goes."),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from geminids.events.fold import Fold
@@ -17,6 +18,7 @@ from geminids.process.guard import guard_run, release_run
 from geminids.process.marker import Mark, new_mark, with_mark
 from geminids.redact import Redactor
 from geminids.run.deadlines import Deadlines
+from geminids.run.merge import Merge
 from geminids.run.outbox import Outbox
 from geminids.run.reading import OnLine, Reading
 from geminids.run.stopping import LINGERING, WRONG_SESSION, Stopping, end_processes, end_processes_now, listed
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     import anyio
 
     from geminids.process.tree import Ended
+    from geminids.run.journal import Journal
 
 __all__ = ["HeadlessLane"]
 
@@ -48,7 +51,9 @@ class HeadlessLane:
         outbox: Outbox,
         fold: Fold,
         on_line: OnLine | None = None,
+        on_session: Callable[[str], list[Event]] | None = None,
     ) -> None:
+        self._on_session = on_session
         self._plan = plan
         self._options = options
         self._run_id = run_id
@@ -62,21 +67,26 @@ class HeadlessLane:
         self._result_came_first = False
         self._ended: list[Ended] = []
         self.deadlines = Deadlines(options)
+        self._merge = Merge(self._put)
+        self._tools_ended = 0
+        self._spawned_at = 0
         self._reading = Reading(
             ledger,
             self._redactor,
             self.deadlines,
-            self._put,
+            self._put_read,
             line_limit=options.line_limit,
             on_line=on_line,
             why_not=plan.verdicts.why_not,
         )
+        self._journal: Journal | None = None
         self.mark: Mark = new_mark(run_id)
         self.child: Child | None = None
 
     def start(self) -> None:
         """Spawn the CLI and hand it the prompt; raises OSError where the system says no."""
         guard_run(self.mark)
+        self._spawned_at = int(time.time() * 1000)
         try:
             child = spawn(self._plan.argv, cwd=self._plan.cwd, env=with_mark(self._plan.env, self.mark))
         except BaseException:
@@ -98,7 +108,7 @@ class HeadlessLane:
                     attempt=self._ledger.attempt,
                     turn=self._ledger.turn,
                     run_id=self._run_id,
-                    session_id=self._plan.session_id,
+                    session_id=self._plan.session_id or self._options.resume,
                     model=self._options.model,
                     cwd=self._plan.cwd,
                     cli_version=self._plan.gemini.version,
@@ -144,6 +154,9 @@ class HeadlessLane:
                 tasks.start_soon(self._reading.read_stdout, self.child, stdout_read)
                 tasks.start_soon(self._reading.read_stderr, self.child, stderr_read, self._check_session)
                 tasks.start_soon(self._watch_exit)
+                self._follow()
+                if self._journal is not None:
+                    tasks.start_soon(self._journal.watch)
                 tasks.start_soon(self.deadlines.watch, self._on_deadline)
                 if self._unsent:
                     tasks.start_soon(self.child.feed, self._unsent)
@@ -169,6 +182,9 @@ class HeadlessLane:
             try:
                 self._reading.drain(self.child)
                 self._reading.finish()
+                if self._journal is not None:
+                    self._journal.finish()
+                self._merge.release(now=True)
             finally:
                 self.child.close()
                 release_run(self.mark)
@@ -255,6 +271,43 @@ class HeadlessLane:
         if self._reading.fresh_session and self._options.resume not in (None, "latest"):
             # Before it does anything in a conversation that nobody asked for (seen on 0.41.2).
             self._begin_to_stop(WRONG_SESSION, by_deadline=False)
+
+    def _follow(self) -> None:
+        """Follow the journal of the session, where this release writes one."""
+        if self._plan.release.session_storage != "slug_journal":
+            return
+        from geminids.run.journal import Journal  # imported while the CLI loads
+        from geminids.sessions.listing import journal_of
+
+        plan, options = self._plan, self._options
+        self._journal = Journal(
+            self._merge,
+            self.stream,
+            self._ledger,
+            self._redactor,
+            lambda session_id: journal_of(session_id, plan.cwd, home=options.home, environ=plan.env),
+            resumed=plan.resumed,
+            resumed_id=options.resume,
+            since=self._spawned_at,
+        )
+
+    def _put_read(self, events: list[Event], size: int = 0) -> None:
+        """What the pipes said. A look at the journal follows, so that neither is far ahead of the other."""
+        ended, self._tools_ended = self._tools_ended, self.stream.tools_ended
+        has_ended = ended != self._tools_ended
+        if self._journal is not None and has_ended:
+            self._journal.find()
+        self._merge.add(events, size, ends_tool=has_ended)
+        if self._on_session is not None and self.stream.init is not None:
+            tell, self._on_session = self._on_session, None
+            self._merge.add(tell(self.stream.init.session_id or ""), ends_tool=False)
+        if self._journal is not None and has_ended:
+            self._journal.look()
+
+    @property
+    def complete(self) -> bool:
+        """Whether the events hold all that the journal does."""
+        return self._journal is not None and self._journal.whole
 
     def _put(self, events: list[Event], size: int = 0) -> None:
         self._fold.add(events)

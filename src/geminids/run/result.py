@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from geminids.errors import RunFailed
-from geminids.events.model import EndedProcess, Finished, Usage
+from geminids.events.model import EndedProcess, Finished, Turn, Usage
 from geminids.outcome import Failure, Outcome
 
 __all__ = ["Result"]
@@ -30,10 +30,13 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     duration_ms: int
     ended: tuple[EndedProcess, ...]
     complete: bool
+    turns: tuple[Turn, ...] = ()
+    """The conversation of the last attempt in its true order; the events come in the order of arrival."""
 
     @classmethod
-    def of(cls, finished: Finished) -> Result:
-        return cls(**{name: getattr(finished, name) for name in cls.__struct_fields__})
+    def of(cls, finished: Finished, turns: tuple[Turn, ...] = ()) -> Result:
+        given = {name: getattr(finished, name) for name in cls.__struct_fields__ if name != "turns"}
+        return cls(**given, turns=turns)
 
     def __repr__(self) -> str:
         # Texts are cut: when asyncio.run is over it formats what its task returned (signal.getsignal makes an
@@ -55,6 +58,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _short(value: object) -> str:
+    if isinstance(value, tuple) and value and isinstance(value[0], Turn):
+        return f"({len(value)} turns)"
     if isinstance(value, str) and len(value) > _SHOWN:
         return f"{value[:_SHOWN]!r}... ({len(value)} characters)"
     return repr(value)

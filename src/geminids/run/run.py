@@ -9,20 +9,23 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from geminids.errors import GeminidsError
+import msgspec
+
+from geminids.errors import GeminidsError, SessionError
 from geminids.events.fold import Fold
 from geminids.events.ledger import Ledger
-from geminids.events.model import Event, Finished, TokensUsed
+from geminids.events.model import Event, Finished, TokensUsed, Usage
 from geminids.ids import new_run_id
 from geminids.launch.plan import TELEMETRY, Plan, Refused, look_ahead, make_plan
 from geminids.launch.scratch import Scratch
 from geminids.options import Options, make_options
 from geminids.outcome import Failure, FailureKind
+from geminids.run.claim import Claim, busy
 from geminids.run.headless import HeadlessLane
 from geminids.run.outbox import Outbox
 from geminids.run.reading import OnLine
 from geminids.run.result import Result
-from geminids.run.usage import by_request, usage_of
+from geminids.run.usage import by_request, remainder, usage_of
 from geminids.wire.endings import Ending
 from geminids.wire.hints import hint_for
 from geminids.wire.stream_json import stats_of
@@ -61,6 +64,9 @@ class Run:
         self._outbox = Outbox()
         self._fold = Fold()
         self._lane: HeadlessLane | None = None
+        self._claim = Claim(self.id)
+        self._waits = False
+        self._stop_waiting: str | None = None
         self._scratch: Scratch | None = None
         self._gateway: Gateway | None = None
         self._began = time.monotonic()
@@ -77,10 +83,44 @@ class Run:
         self._launched = True
         self._began = time.monotonic()
         try:
-            plan = make_plan(self._prompt, self.options, run_id=self.id, gateway_env=self._start_gateway())
+            self.options = self._claim.look_up(self.options)
+            if self._claim.fresh is not None:
+                told = f"a new session is begun: {self._claim.fresh}"
+                self._outbox.put([self._ledger.notice("warning", "fresh_session", told)])
+            holder = self._claim.take(self.options.resume)
+            if holder is None:
+                self._spawn()
+            elif self.options.when_busy == "fail":
+                failure = busy(str(self.options.resume), holder)
+                self._finish(Ending("failed", failure.message, failure))
+            else:
+                self._waits = True
+                told = f"waiting for session {self.options.resume}, in use by {holder}"
+                self._outbox.put([self._ledger.notice("warning", "session_busy", told)])
+        except Refused as refused:
+            self._finish(Ending("failed", refused.failure.message, refused.failure))
+        except Exception as error:
+            self._finish(self._our_fault(error))
+
+    def _spawn(self) -> None:
+        try:
+            plan = make_plan(
+                self._prompt,
+                self.options,
+                run_id=self.id,
+                gateway_env=self._start_gateway(),
+                resumed=self._claim.file,
+            )
             self._scratch, self._prompt = plan.scratch, ""
             lane = HeadlessLane(
-                plan, self.options, self.id, self._ledger, self._outbox, self._fold, self._on_line
+                plan,
+                self.options,
+                self.id,
+                self._ledger,
+                self._outbox,
+                self._fold,
+                self._on_line,
+                self._on_session,
             )
             try:
                 lane.start()
@@ -92,6 +132,14 @@ class Run:
             self._finish(Ending("failed", refused.failure.message, refused.failure))
         except Exception as error:
             self._finish(self._our_fault(error))
+
+    def _on_session(self, session_id: str) -> list[Event]:
+        """A new session has its id: nobody else shall resume it while this run goes on."""
+        try:
+            self._claim.take(session_id)
+        except SessionError as error:
+            return [self._ledger.notice("warning", "session_busy", error.message)]
+        return []
 
     @property
     def pid(self) -> int | None:
@@ -116,6 +164,8 @@ class Run:
         """Ask the run to end; asked again, it is ended at once. The events say when it has."""
         if self._lane is not None:
             self._lane.stop(reason)
+        elif self._waits:
+            self._stop_waiting = self._stop_waiting or reason
         elif not self._launched:
             self._launched = True
             self._finish(Ending("interrupted", reason))
@@ -129,7 +179,7 @@ class Run:
             await anyio.to_thread.run_sync(look_ahead, self.options)
             self.launch()
         self._done = anyio.Event()
-        if self._lane is None:
+        if self._lane is None and not self._waits:
             self._done.set()
             return self
         tasks = anyio.create_task_group()
@@ -145,8 +195,11 @@ class Run:
 
         if self._tasks is None:
             return
-        assert self._done is not None and self._lane is not None
-        self._lane.leave(_BY_CALLER)
+        assert self._done is not None
+        if self._lane is not None:
+            self._lane.leave(_BY_CALLER)
+        else:
+            self.stop()
         again: BaseException | None = None
         while not self._done.is_set():
             try:
@@ -174,8 +227,13 @@ class Run:
         """See the lane through, whatever becomes of the consumer: leaving the block asks it to stop."""
         import anyio
 
-        assert self._lane is not None and self._done is not None
+        assert self._done is not None
         with anyio.CancelScope(shield=True):
+            if self._waits:
+                await self._wait_for_session()
+            if self._lane is None:
+                self._done.set()
+                return
             try:
                 await self._lane.drive()
                 ending = self._lane.ending()
@@ -186,8 +244,29 @@ class Run:
                 self._finish(self._lane.ending())
                 self._done.set()
                 raise
-            self._finish(ending)
-        self._done.set()
+            try:
+                self._finish(ending)
+            finally:
+                self._done.set()
+                self._outbox.close()
+
+    async def _wait_for_session(self) -> None:
+        """Wait until the session is free, then spawn; the caller's patience and `timeout` hold here too."""
+        timeout = self.options.timeout
+        until = None if timeout is None else self._began + timeout
+        try:
+            free = await self._claim.wait(str(self.options.resume), lambda: self._stop_waiting is None, until)
+        except Exception as error:
+            self._finish(self._our_fault(error))
+            return
+        finally:
+            self._waits = False
+        if free:
+            self._spawn()
+        elif self._stop_waiting is not None:
+            self._finish(Ending("interrupted", self._stop_waiting))
+        else:
+            self._finish(Ending("timed_out", f"timed out after {timeout:g} s of waiting for the session"))
 
     def _our_fault(self, error: Exception) -> Ending:
         """A mistake of ours must not cost the caller the ending."""
@@ -210,10 +289,15 @@ class Run:
     def _finish(self, ending: Ending) -> None:
         """The one place that makes a `Finished`."""
         lane, ledger = self._lane, self._ledger
-        requests = self._requests()
+        try:
+            usage, turns = self._usage(), self._fold.turns()
+        except Exception as error:
+            # A mistake of ours about tokens must not cost the caller the ending.
+            self._outbox.put([ledger.notice("error", "protocol", f"tokens: {type(error).__name__}: {error}")])
+            usage, turns = None, ()
         if self._scratch is not None:
             self._scratch.close()
-        result = lane.stream.result if lane else None
+        self._claim.release()
         finished = Finished(
             at=int(time.time() * 1000),
             seq=ledger.next(),
@@ -227,30 +311,45 @@ class Run:
             text=lane.redacted(self._fold.text) if lane else "",
             answer=lane.redacted(self._fold.answer) if lane else "",
             session_id=lane.session_id if lane else None,
-            clear_session=ending.clear_session,
-            usage=by_request(usage_of(stats_of(result.stats)), requests) if result else None,
+            clear_session=ending.clear_session or (self._claim.fresh is not None and self.options.fresh),
+            usage=usage,
             attempts=self._fold.attempts,
             exit_code=lane.exit_code if lane else None,
             duration_ms=int((time.monotonic() - self._began) * 1000),
             ended=lane.ended if lane else (),
-            complete=False,
+            complete=lane.complete if lane else False,
         )
-        self._result = Result.of(finished)
+        self._result = Result.of(finished, turns)
         self._outbox.put([finished])
         self._outbox.close()
         if self._gateway is not None:
             self._gateway.close()
 
-    def _requests(self) -> list[TokensUsed]:
+    def _usage(self) -> Usage | None:
+        """The tokens, request by request where those are known; what is told here for the first time is put out."""
+        lane = self._lane
+        result = lane.stream.result if lane else None
+        usage = usage_of(stats_of(result.stats)) if result else None
+        known = self._fold.tokens
+        told = self._written_down()
+        if told is not None:
+            # The journal has told the others already.
+            new = [one for one in told if not known or one.role == "utility"]
+        else:
+            new = remainder(usage, known, self._ledger)
+        new = [msgspec.structs.replace(one, seq=self._ledger.next()) for one in new] if told else new
+        self._fold.add(new)
+        self._outbox.put(new)
+        return by_request(usage, [*known, *new], each=told is not None or not new)
+
+    def _written_down(self) -> list[TokensUsed] | None:
         """The requests that the CLI has written down, where it was told to."""
         if self._scratch is None or not self.options.telemetry:
-            return []
+            return None
         from geminids.events.from_telemetry import tokens_used
         from geminids.wire.telemetry import responses_in
 
-        found = tokens_used(responses_in(self._scratch.folder / TELEMETRY), self._ledger)
-        self._outbox.put(found)
-        return found
+        return tokens_used(responses_in(self._scratch.folder / TELEMETRY), Ledger())
 
 
 class _Events:

@@ -1,15 +1,17 @@
-"""The tokens of a run, from the CLI's own sums."""
+"""The tokens of a run: the CLI's own sums, and what single requests tell besides."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 import msgspec
 
+from geminids.events.ledger import Ledger
 from geminids.events.model import ModelUsage, TokensUsed, Usage
 from geminids.wire.stream_json import ModelStats, Stats
 
-__all__ = ["by_request", "usage_of"]
+__all__ = ["by_request", "remainder", "usage_of"]
 
 
 def usage_of(stats: Stats | None) -> Usage | None:
@@ -38,8 +40,55 @@ def usage_of(stats: Stats | None) -> Usage | None:
     )
 
 
-def by_request(usage: Usage | None, requests: Sequence[TokensUsed]) -> Usage | None:
-    """The same usage with what single requests tell besides: how many there were, and what was thinking.
+def remainder(usage: Usage | None, requests: Sequence[TokensUsed], ledger: Ledger) -> list[TokensUsed]:
+    """What the sums have over the requests that are known: errands of the CLI's own, such as the router's.
+
+    One for each model where the models' names agree, else one for all of it. None where the requests have more
+    than the sums: then one of the two is wrong, and nothing can be said.
+    """
+    if usage is None or not requests:
+        return []
+    rest = [
+        ModelUsage(model=model.model, **_over(model, [one for one in requests if one.model == model.model]))
+        for model in usage.models
+    ]
+    names = {model.model for model in usage.models}
+    if not rest or any(one.model not in names for one in requests):
+        rest = [ModelUsage(model="", **_over(usage, requests))]
+    if any((one.input or 0) < 0 or (one.output or 0) < 0 for one in rest):
+        return []
+    return [_utility(one, ledger) for one in rest if one.input or one.output]
+
+
+def _over(sums: Usage | ModelUsage, requests: Sequence[TokensUsed]) -> dict[str, int | None]:
+    known = _sums(requests)
+    over: dict[str, int | None] = {}
+    for name in ("input", "cached", "output", "total"):
+        whole, part = getattr(sums, name), getattr(known, name)
+        over[name] = None if whole is None or part is None else whole - part
+    return over
+
+
+def _utility(rest: ModelUsage, ledger: Ledger) -> TokensUsed:
+    counted = None not in (rest.input, rest.output, rest.total)
+    exact = counted and rest.total == (rest.input or 0) + (rest.output or 0)
+    return TokensUsed(
+        at=int(time.time() * 1000),
+        seq=ledger.next(),
+        attempt=ledger.attempt,
+        turn=ledger.turn,
+        model=rest.model or None,
+        role="utility",
+        input=rest.input,
+        cached=rest.cached,
+        output=rest.output,
+        thinking=0 if exact else None,
+        tool=0 if exact else None,
+    )
+
+
+def by_request(usage: Usage | None, requests: Sequence[TokensUsed], *, each: bool) -> Usage | None:
+    """The same usage with what single requests tell: what was thinking, and, where `each` is known, how many.
 
     Only where they add up to the CLI's own sums: a request that is missing would make all of it wrong.
     """
@@ -54,17 +103,26 @@ def by_request(usage: Usage | None, requests: Sequence[TokensUsed]) -> Usage | N
         else model
         for model in usage.models
     )
+    count = len(requests) if each else None
     return msgspec.structs.replace(
-        usage, thinking=sums.thinking, tool=sums.tool, requests=len(requests), models=models
+        usage, thinking=sums.thinking, tool=sums.tool, requests=count, models=models
     )
 
 
 def _sums(requests: Sequence[TokensUsed]) -> Usage:
-    def total(name: str) -> int | None:
+    def summed(name: str) -> int | None:
         counts = [getattr(request, name) for request in requests]
         return None if None in counts else sum(counts)
 
-    return Usage(input=total("input"), output=total("output"), thinking=total("thinking"), tool=total("tool"))
+    of_total = [summed(name) for name in ("input", "output", "thinking", "tool")]
+    return Usage(
+        input=of_total[0],
+        cached=summed("cached"),
+        output=of_total[1],
+        thinking=of_total[2],
+        tool=of_total[3],
+        total=None if None in of_total else sum(part or 0 for part in of_total),
+    )
 
 
 def _if_none(stats: Stats | ModelStats) -> int | None:

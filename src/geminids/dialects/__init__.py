@@ -1,0 +1,1 @@
+"""Conversations and runs in the formats of other systems."""

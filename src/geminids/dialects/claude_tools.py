@@ -1,0 +1,176 @@
+"""The CLI's tools under the names and with the inputs of Claude's: every release's arguments, old and new."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from geminids.wire.stream_json import text_of
+
+__all__ = ["claude_tool"]
+
+Args = Mapping[str, Any]
+_URL = re.compile(r"https?://[^\s<>\"'`]+")
+_MCP_TITLE = re.compile(r"(?s)(.+) \((.+) MCP Server\)")
+# A tool's own name before 0.39; the agent's name is an argument of the two others.
+_AGENTS = ("codebase_investigator", "cli_help", "generalist", "generalist_agent", "browser_agent")
+_LONGEST_DESCRIPTION = 60
+
+
+def claude_tool(name: str, args: Args, title: str | None = None) -> tuple[str, dict[str, Any]]:
+    """Claude's name and input for a tool call; `title` is its displayName, which names an MCP server exactly.
+
+    >>> claude_tool("read_file", {"absolute_path": "/repo/a.py"})
+    ('Read', {'file_path': '/repo/a.py'})
+    >>> claude_tool("mcp_github_search", {"q": "x"})
+    ('mcp__github__search', {'q': 'x'})
+    """
+    known = _TOOLS.get(name)
+    if known is not None:
+        return known[0], known[1](args)
+    if name in _AGENTS:
+        return "Task", _task(name, args)
+    return _mcp_name(name, title) or name, dict(args)
+
+
+def _mcp_name(name: str, title: str | None) -> str | None:
+    """`mcp_<server>_<tool>` since 0.33; before that the tool's own name, or `<server>__<tool>`."""
+    if title and (parts := _MCP_TITLE.fullmatch(title)):
+        return f"mcp__{parts[2]}__{parts[1]}"
+    if name.startswith(("mcp__", "discovered_tool_")):
+        return None
+    if name.startswith("mcp_"):
+        server, _, tool = name.removeprefix("mcp_").partition("_")
+    else:
+        server, _, tool = name.partition("__")
+    return f"mcp__{server}__{tool}" if server and tool else None
+
+
+def _first(args: Args, *names: str) -> Any:
+    return next((args[name] for name in names if args.get(name) is not None), None)
+
+
+def _said(**fields: Any) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _read(args: Args) -> dict[str, Any]:
+    start, end = args.get("start_line"), args.get("end_line")
+    offset, limit = args.get("offset"), args.get("limit")
+    if isinstance(offset, int):
+        offset += 1  # counted from 0 until 0.30, and by Claude from 1
+    if isinstance(start, int):
+        offset = start
+    if isinstance(end, int):
+        limit = end - (start if isinstance(start, int) else 1) + 1
+    return _said(file_path=_first(args, "file_path", "absolute_path", "path"), offset=offset, limit=limit)
+
+
+def _read_many(args: Args) -> dict[str, Any]:
+    """Claude reads one file a call: all that were asked for stand in one path."""
+    asked = [*_texts(args.get("paths")), *_texts(args.get("include"))]
+    return {"file_path": ", ".join(asked)}
+
+
+def _texts(value: Any) -> Iterable[str]:
+    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
+
+
+def _edit(args: Args) -> dict[str, Any]:
+    expected = args.get("expected_replacements")
+    every = args.get("allow_multiple") is True or (isinstance(expected, int) and expected > 1)
+    return _said(
+        file_path=_first(args, "file_path", "absolute_path"),
+        old_string=args.get("old_string"),
+        new_string=args.get("new_string"),
+        replace_all=True if every else None,
+    )
+
+
+def _folder(args: Args) -> Any:
+    return _first(args, "dir_path", "path")
+
+
+def _grep(args: Args) -> dict[str, Any]:
+    sensitive = args.get("case_sensitive")
+    more = {
+        "-i": not sensitive if isinstance(sensitive, bool) else None,
+        "-A": args.get("after"),
+        "-B": args.get("before"),
+        "-C": args.get("context"),
+    }
+    return _said(
+        pattern=args.get("pattern"),
+        path=_folder(args),
+        glob=_first(args, "include_pattern", "include"),
+        output_mode="files_with_matches" if args.get("names_only") is True else "content",
+        head_limit=args.get("total_max_matches"),
+        **more,
+    )
+
+
+def _bash(args: Args) -> dict[str, Any]:
+    background = True if args.get("is_background") is True else None
+    return _said(
+        command=args.get("command"), description=args.get("description"), run_in_background=background
+    )
+
+
+def _fetch(args: Args) -> dict[str, Any]:
+    """The address stands in the prompt."""
+    prompt = args.get("prompt")
+    found = _URL.search(prompt) if isinstance(prompt, str) else None
+    return _said(url=args.get("url") or (found and found[0].rstrip(".,;:!?)]}")), prompt=prompt)
+
+
+def _todos(args: Args) -> dict[str, Any]:
+    """Claude knows nothing blocked, and what was given up is no longer in its list."""
+    given = args.get("todos")
+    return {
+        "todos": [
+            {"content": text, "status": "pending" if status == "blocked" else status, "activeForm": text}
+            for todo in (given if isinstance(given, list) else [])
+            if isinstance(todo, dict) and (status := todo.get("status", "pending")) != "cancelled"
+            for text in [text_of(todo.get("description", ""))]
+        ]
+    }
+
+
+def _invoked(args: Args) -> dict[str, Any]:
+    rest = {name: value for name, value in args.items() if name != "agent_name"}
+    return _task(text_of(args.get("agent_name", "")), rest)
+
+
+def _task(agent: str, args: Args) -> dict[str, Any]:
+    """An agent has inputs of its own names before 0.39; one text alone is the prompt, whatever its name."""
+    prompt = _first(args, "prompt", "objective", "request", "question", "query", "task")
+    if prompt is None and args:
+        prompt = next(iter(args.values())) if len(args) == 1 else dict(args)
+    prompt = "" if prompt is None else text_of(prompt)
+    first = prompt.strip().partition("\n")[0]
+    short = first if len(first) <= _LONGEST_DESCRIPTION else first[: _LONGEST_DESCRIPTION - 1] + "…"
+    return {"prompt": prompt, "description": short or agent, "subagent_type": agent}
+
+
+_TOOLS: dict[str, tuple[str, Callable[[Args], dict[str, Any]]]] = {
+    "read_file": ("Read", _read),
+    "read_many_files": ("Read", _read_many),
+    "write_file": (
+        "Write",
+        lambda args: _said(file_path=_first(args, "file_path", "absolute_path"), content=args.get("content")),
+    ),
+    "replace": ("Edit", _edit),
+    "list_directory": ("Glob", lambda args: _said(pattern="*", path=_folder(args))),
+    "glob": ("Glob", lambda args: _said(pattern=args.get("pattern"), path=_folder(args))),
+    "grep_search": ("Grep", _grep),
+    "search_file_content": ("Grep", _grep),
+    "run_shell_command": ("Bash", _bash),
+    "google_web_search": ("WebSearch", dict),
+    "web_fetch": ("WebFetch", _fetch),
+    "write_todos": ("TodoWrite", _todos),
+    "activate_skill": ("Skill", lambda args: _said(skill=args.get("name"))),
+    "ask_user": ("AskUserQuestion", dict),
+    "invoke_agent": ("Task", _invoked),
+    "delegate_to_agent": ("Task", _invoked),
+}

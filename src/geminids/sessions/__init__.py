@@ -1,0 +1,62 @@
+"""Stored sessions: find, load, follow, lock, fork, rescue; and how a session is named in a chat.
+
+from geminids import sessions
+
+for info in sessions.find("repo", limit=10):
+    print(info.updated, info.id, info.title)
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from geminids.sessions.copying import fork
+    from geminids.sessions.follow import Follower
+    from geminids.sessions.listing import SessionInfo, exists, find, journal_of
+    from geminids.sessions.loading import Session, load, locate
+    from geminids.sessions.lock import Holder, Lock, hold, try_hold
+    from geminids.sessions.rescuing import Rescue, rescue
+    from geminids.sessions.tokens import ResumeToken, extract_resume_token, format_resume_line
+
+__all__ = [
+    "Follower",
+    "Holder",
+    "Lock",
+    "Rescue",
+    "ResumeToken",
+    "Session",
+    "SessionInfo",
+    "exists",
+    "extract_resume_token",
+    "find",
+    "fork",
+    "format_resume_line",
+    "hold",
+    "journal_of",
+    "load",
+    "locate",
+    "rescue",
+    "try_hold",
+]
+
+_ROOMS = {
+    "copying": ("fork",),
+    "follow": ("Follower",),
+    "listing": ("SessionInfo", "exists", "find", "journal_of"),
+    "loading": ("Session", "load", "locate"),
+    "lock": ("Holder", "Lock", "hold", "try_hold"),
+    "rescuing": ("Rescue", "rescue"),
+    "tokens": ("ResumeToken", "extract_resume_token", "format_resume_line"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    # Late: a run takes a lock before it spawns, and shall not load the rest for that.
+    for room, names in _ROOMS.items():
+        if name in names:
+            value = getattr(import_module(f"geminids.sessions.{room}"), name)
+            globals()[name] = value
+            return value
+    raise AttributeError(f"module 'geminids.sessions' has no attribute {name!r}")

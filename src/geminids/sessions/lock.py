@@ -1,0 +1,264 @@
+"""One run at a time in a session: a lock across tasks, threads and processes, which the kernel frees.
+
+A lock is a file below `Places.locks`, locked with `flock`. It counts only while the file that is locked is the
+one that has the name; and only its holder removes the file, before it lets go. So no two can hold one session:
+the second would need another file under that name, and nobody but the first could have taken the first away.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import TracebackType
+
+import msgspec
+
+from geminids.config.places import Places, private_dir
+from geminids.errors import SessionBusy, SessionError
+from geminids.ids import is_session_id
+
+__all__ = ["Holder", "Lock", "hold", "still_writing", "sweep", "try_hold"]
+
+# Between the lock and the record of its holder lie some microseconds, and a sweep holds a lock as briefly.
+_LOOKS = 100
+_PAUSE = 0.001
+# How often a waiter tries: two system calls each time.
+_POLL = 0.02
+
+
+class Holder(msgspec.Struct, frozen=True):
+    """Who holds a session: the host process, its run, and since when (seconds of the epoch)."""
+
+    pid: int | None = None
+    run_id: str | None = None
+    since: float | None = None
+
+    def __str__(self) -> str:
+        if self.pid is None:
+            return "another process"
+        when = "" if self.since is None else time.strftime(" since %H:%M:%S", time.localtime(self.since))
+        return f"run {self.run_id} of process {self.pid}{when}"
+
+
+class Lock:
+    """A session that is held. `release` it, or use it in a `with`; the end of the process does it too.
+
+    `left_by` is the holder before, if it died holding: its CLI may live for a moment yet (`still_writing`).
+    """
+
+    def __init__(self, session_id: str, fd: int, file: Path, left_by: Holder | None) -> None:
+        self.session_id = session_id
+        self.left_by = left_by
+        self._fd: int | None = fd
+        self._file = file
+        _held.add(self)
+
+    @property
+    def held(self) -> bool:
+        return self._fd is not None
+
+    def release(self) -> None:
+        """Let go, and leave no file. Once is enough; twice does no harm."""
+        fd, self._fd = self._fd, None
+        if fd is None:
+            return
+        _held.discard(self)
+        _remove(fd, self._file)
+        _sweep(self._file.parent)
+
+    def __enter__(self) -> Lock:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+def try_hold(session_id: str, run_id: str, *, places: Places | None = None) -> Lock | Holder:
+    """Take the session's lock now, or say who has it. Raises SessionError where nothing can be locked."""
+    return _try(session_id, run_id, places or Places.of(), _LOOKS)
+
+
+def _try(session_id: str, run_id: str, places: Places, looks: int) -> Lock | Holder:
+    file = _file_of(session_id, places)
+    while True:
+        try:
+            fd = _locked(file)
+        except OSError as error:
+            raise SessionError(
+                f"the session {session_id} cannot be locked: {error}",
+                hint=f"Make {file.parent} writable, or set GEMINIDS_HOME to a folder that is.",
+            ) from None
+        if fd is not None:
+            return _with_record(session_id, run_id, fd, file)
+        holder = _read(file)
+        if looks <= 0 or (holder is not None and _is_alive(holder)):
+            return holder or Holder()
+        looks -= 1
+        time.sleep(_PAUSE)
+
+
+@asynccontextmanager
+async def hold(
+    session_id: str,
+    run_id: str,
+    *,
+    wait: bool = True,
+    on_wait: Callable[[Holder], None] | None = None,
+    places: Places | None = None,
+) -> AsyncIterator[Lock]:
+    """Hold a session for a block; wait for it, and say for whom each time that changes.
+
+    Without `wait`, SessionBusy is raised where another has it.
+    """
+    import anyio  # imported late: the CLI must be spawned before it
+
+    told: Holder | None = None
+    places = places or Places.of()
+    # A waiter's next try comes soon anyway: it must not hold up the event loop.
+    while not isinstance(got := _try(session_id, run_id, places, 0 if told else _LOOKS), Lock):
+        if not wait:
+            raise SessionBusy(session_id, holder=got)
+        if got != told:
+            told = got
+            if on_wait is not None:
+                on_wait(got)
+        await anyio.sleep(_POLL)
+    with got:
+        yield got
+
+
+def still_writing(holder: Holder) -> bool:
+    """Whether a process of this holder's run lives. The guard ends them when a host dies, some moments later."""
+    from geminids.process.tree import all_marked  # imported late: psutil
+
+    ending = f":{holder.run_id}"
+    return any(mark.endswith(ending) for _, value in all_marked() for mark in value.split())
+
+
+def sweep(places: Places) -> int:
+    """Remove the files of holders that died, and say how many that were.
+
+    >>> sweep(Places(Path("/no/such/place")))
+    0
+    """
+    return _sweep(places.locks)
+
+
+def _sweep(folder: Path) -> int:
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return 0
+    return sum(_sweep_one(folder / name) for name in names)
+
+
+def _sweep_one(file: Path) -> bool:
+    try:
+        fd = _locked(file, make=False)
+    except OSError:
+        return False
+    if fd is None:
+        return False
+    _remove(fd, file)
+    return True
+
+
+def _file_of(session_id: str, places: Places) -> Path:
+    if not is_session_id(session_id):
+        raise SessionError("a session id has letters, digits, - and _ only, at most 128 of them")
+    return places.locks / f"gemini-{session_id}"
+
+
+def _locked(file: Path, *, make: bool = True) -> int | None:
+    """Lock the file that has this name, and give its descriptor; None where another has it."""
+    import fcntl  # none on Windows
+
+    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | (os.O_CREAT if make else 0)
+    while True:
+        try:
+            fd = os.open(file, flags, 0o600)
+        except FileNotFoundError:
+            if not make:
+                return None
+            private_dir(file.parent)
+            continue
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.fstat(fd), os.stat(file, follow_symlinks=False)):
+                return fd
+        except BlockingIOError:
+            os.close(fd)
+            return None
+        except FileNotFoundError:
+            pass  # removed by the holder before: what we have locked has no name any more
+        except BaseException:
+            os.close(fd)
+            raise
+        os.close(fd)
+
+
+def _with_record(session_id: str, run_id: str, fd: int, file: Path) -> Lock:
+    """Write down who holds it. The lock is what counts: a disk that is full costs the record alone."""
+    left_by = _decoded(os.pread(fd, 4096, 0))
+    holder = Holder(os.getpid(), run_id, time.time())
+    try:
+        # The record is one line, written before the rest is cut off: a reader finds the old or the new one.
+        line = msgspec.json.encode(holder) + b"\n"
+        os.pwrite(fd, line, 0)
+        os.ftruncate(fd, len(line))
+    except OSError:
+        pass
+    return Lock(session_id, fd, file, left_by)
+
+
+def _remove(fd: int, file: Path) -> None:
+    try:
+        file.unlink()
+    except OSError:
+        pass  # a stale file is swept later, or taken again
+    finally:
+        os.close(fd)
+
+
+def _read(file: Path) -> Holder | None:
+    try:
+        with open(file, "rb") as record:
+            return _decoded(record.read(4096))
+    except OSError:
+        return None
+
+
+def _decoded(record: bytes) -> Holder | None:
+    try:
+        return msgspec.json.decode(record.partition(b"\n")[0], type=Holder)
+    except msgspec.DecodeError:
+        return None
+
+
+def _is_alive(holder: Holder) -> bool:
+    from geminids.process.marker import Mark
+
+    if holder.pid is None or holder.since is None:
+        return False
+    return Mark(holder.pid, int(holder.since * 1000), "", "").host_is_alive()
+
+
+_held: set[Lock] = set()
+
+
+def _forget() -> None:
+    """A fork inherits the descriptors and must not hold the locks after its parent's death."""
+    for lock in list(_held):
+        if lock._fd is not None:
+            os.close(lock._fd)
+        lock._fd = None
+    _held.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)

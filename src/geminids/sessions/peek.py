@@ -1,0 +1,272 @@
+"""What can be known about a session from the beginning and the end of its file."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from geminids.wire.journal import (
+    Header,
+    Message,
+    Rewind,
+    Set,
+    decode_message,
+    decode_record,
+    update_in,
+)
+from geminids.wire.journal_legacy import blocks
+from geminids.wire.journal_odd import value_of
+from geminids.wire.journal_replay import legacy_conversation
+
+__all__ = ["Peek", "peek", "title_of", "when"]
+
+_HEAD = 48 * 1024
+_TAIL = 16 * 1024
+_TITLE = 200
+# How the CLI begins its lines.
+_MESSAGE = b'{"id":"'
+_UPDATED = b'{"$set":{"lastUpdated":"'
+_HEADER = b'{"sessionId":"'
+_USUAL = (_MESSAGE, _UPDATED)
+# A text has no line break in it: a line with two blanks before its name is a field of the whole.
+_FIELD = re.compile(
+    rb'^  "(sessionId|projectHash|startTime|lastUpdated|kind|summary)": (".*"),?\r?$', re.MULTILINE
+)
+_HOOK = re.compile(r"\s*<hook_context>.*?</hook_context>\s*", re.DOTALL)
+
+
+class Peek(msgspec.Struct, frozen=True):
+    """What was seen; None is not known. `damaged`: the CLI would find no session in it."""
+
+    size: int
+    damaged: bool
+    session_id: str
+    kind: str
+    last_started: str
+    last_updated: str
+    started: datetime | None
+    updated: datetime
+    title: str | None
+    messages: int | None
+    resumable: bool | None
+
+
+class _Seen:
+    """The conversation as far as it was seen. `gap`: some of it was not.
+
+    Messages are kept as they stand in the file, and few are ever decoded: listing must be quick.
+    """
+
+    def __init__(self) -> None:
+        self.gap = False
+        self.fields: dict[str, Any] = {}
+        self.started: Any = None
+        # Of each message: what it is, and on which side of the gap it stands.
+        self.thread: dict[bytes, tuple[bytes | Message, bool]] = {}
+        self.prompt: str | None = None
+
+    def take(self, line: bytes) -> None:
+        """One line of a journal."""
+        if line.startswith(_MESSAGE) and line.endswith(b"}"):
+            self.put(line[7 : line.find(b'"', 7)], line)
+        elif line.startswith(_UPDATED) and len(line) < 64 and line.endswith(b'"}}'):
+            self.fields["lastUpdated"] = line[len(_UPDATED) : -3].decode("utf-8", "replace")
+        elif (
+            line.startswith(_HEADER) and isinstance(value := value_of(line), dict) and "messages" not in value
+        ):
+            self.set(value if isinstance(value.get("projectHash"), str) else {}, None)
+        elif line.startswith(b'{"$set":{') and (update := update_in(line)) is not None:
+            self.set(*update)
+        elif line:
+            self.add(decode_record(line))
+
+    def add(self, record: Any) -> None:
+        if isinstance(record, Message):
+            self.put(record.id.encode("utf-8", "surrogatepass"), record)
+        elif isinstance(record, Rewind):
+            self.rewind(record.message_id.encode("utf-8", "surrogatepass"))
+        elif isinstance(record, Set | Header):
+            self.set(record.fields, record.messages if isinstance(record, Set) else None)
+            for message in (isinstance(record, Header) and record.messages) or ():
+                self.add(message)
+
+    def set(self, fields: dict[str, Any], messages: Sequence[msgspec.Raw | Message] | None) -> None:
+        self.fields.update(fields)
+        # A session that is resumed in the minute of its start gets a second header, with another start.
+        self.started = self.started or self.fields.get("startTime")
+        if messages is not None:
+            self.thread.clear()
+            self.gap = False
+        for item in messages or ():
+            if isinstance(item, Message):
+                self.add(item)
+            elif (message := bytes(item)).startswith(_MESSAGE):
+                self.put(message[7 : message.find(b'"', 7)], message)
+            else:
+                self.add(decode_message(message))
+
+    def put(self, message_id: bytes, message: bytes | Message) -> None:
+        self.thread[message_id] = (message, self.gap)
+        if self.prompt is None and (isinstance(message, Message) or b'"user"' in message):
+            decoded = _decoded(message)
+            if decoded is not None and decoded.is_resumable and decoded.is_prompt:
+                self.prompt = title_of(decoded.text)
+
+    def rewind(self, message_id: bytes) -> None:
+        if message_id in self.thread:
+            # The gap goes too, where it stands behind that message.
+            self.gap = self.thread[message_id][1]
+            while self.thread.popitem()[0] != message_id:
+                pass
+        elif self.gap:
+            # It stands in the gap, most likely: what came behind the gap is taken back.
+            self.thread = {key: one for key, one in self.thread.items() if not one[1]}
+        else:
+            self.thread.clear()
+
+    @property
+    def resumable(self) -> bool | None:
+        messages = (_decoded(message) for message, _ in reversed(self.thread.values()))
+        if any(message is not None and message.is_resumable for message in messages):
+            return True
+        return None if self.gap else False
+
+    @property
+    def times(self) -> tuple[str | None, str | None]:
+        """When the first and the last message were written."""
+        ends = [next(order, None) for order in (iter(self.thread.values()), reversed(self.thread.values()))]
+        first, last = (_decoded(one[0]) if one else None for one in ends)
+        return (first.timestamp if first else None), (last.timestamp if last else None)
+
+    def text(self, name: str) -> str:
+        """A field of the header, where it is a text."""
+        value = self.fields.get(name)
+        return value if isinstance(value, str) else ""
+
+
+def _decoded(message: bytes | Message) -> Message | None:
+    return decode_message(message) if isinstance(message, bytes) else message
+
+
+def peek(path: str | Path) -> Peek:
+    """Look at a session file; raises OSError where it cannot be read. At most 64 KiB of it are."""
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(f"{path} is not a file")
+        if found.st_size <= _HEAD + _TAIL:
+            parts = [os.pread(fd, _HEAD + _TAIL, 0)]
+        else:
+            parts = [os.pread(fd, _TAIL, 0), os.pread(fd, _TAIL, found.st_size - _TAIL)]
+        seen = _peek(parts, found)
+        if seen.title is None and len(parts) > 1:
+            # A long context stands before the first prompt.
+            parts[0] += os.pread(fd, _HEAD - _TAIL, _TAIL)
+            seen = _peek(parts, found)
+        return seen
+    finally:
+        os.close(fd)
+
+
+def _peek(parts: list[bytes], found: os.stat_result) -> Peek:
+    seen = _Seen()
+    for number, lines in enumerate(_whole_lines(parts)):
+        seen.gap = number > 0
+        if len(parts) > 1:
+            lines = _few(lines, seen) if number == 0 else _last(lines)
+        for line in lines:
+            seen.take(line)
+    damaged = not (seen.fields.get("sessionId") and seen.fields.get("projectHash"))
+    if damaged and (old := _legacy(parts)) is not None:
+        seen, damaged = old, False
+    first, last = seen.times
+    changed = [one for one in (when(seen.text("lastUpdated")), when(last)) if one is not None]
+    return Peek(
+        size=found.st_size,
+        damaged=damaged,
+        session_id="" if damaged else seen.text("sessionId"),
+        kind=seen.text("kind"),
+        last_started=seen.text("startTime"),
+        last_updated=seen.text("lastUpdated"),
+        started=when(seen.started) or when(first),
+        updated=max(changed) if changed else datetime.fromtimestamp(found.st_mtime, UTC),
+        title=title_of(seen.text("summary")) or seen.prompt,
+        messages=None if seen.gap else len(seen.thread),
+        resumable=False if damaged else seen.resumable,
+    )
+
+
+def _few(lines: list[bytes], seen: _Seen) -> list[bytes]:
+    """Take lines up to a prompt, and leave those that are worth a look: how many there are is not known anyway."""
+    for number, line in enumerate(lines, 1):
+        seen.take(line)
+        if seen.prompt:
+            return [other for other in lines[number:] if not other.startswith(_USUAL)]
+    return []
+
+
+def _last(lines: list[bytes]) -> list[bytes]:
+    """The last lines, where all are usual ones; else all of them, since they change each other."""
+    odd = any(not line.startswith(_USUAL) for line in lines if line)
+    return lines if odd else lines[-8:]
+
+
+def _whole_lines(parts: list[bytes]) -> Iterator[list[bytes]]:
+    if len(parts) == 1:
+        yield parts[0].split(b"\n")
+        return
+    head, tail = parts
+    yield head.split(b"\n")[:-1]
+    yield tail.split(b"\n")[1:]
+
+
+def _legacy(parts: list[bytes]) -> _Seen | None:
+    """A file that is one JSON object (to 0.38), None where it is none."""
+    old = _Seen()
+    if len(parts) == 1:
+        whole = legacy_conversation(parts[0])
+        if whole is None or whole.header is None:
+            return None
+        old.set(whole.header.fields, None)
+        for message in whole.messages:
+            old.add(message)
+        return old
+    fields = {name.decode(): value_of(value) for part in parts for name, value in _FIELD.findall(part)}
+    old.set(fields, None)
+    for number, messages in enumerate((_messages(parts[0]), _messages(b'  "messages": [\n' + parts[1]))):
+        old.gap = number > 0
+        for message in messages:
+            old.add(message)
+    return old if old.fields.get("sessionId") else None
+
+
+def _messages(text: bytes) -> Iterator[Message]:
+    lines: Iterable[bytes] = text.splitlines(keepends=True)
+    for block in blocks(lines):
+        if block.is_message and isinstance(record := decode_record(block.text), Message):
+            yield record
+
+
+def title_of(text: str) -> str | None:
+    """A text on one line, as the name of a session; None where nothing is left of it."""
+    short = " ".join(_HOOK.sub(" ", text[: _TITLE * 20]).split())
+    return (short if len(short) <= _TITLE else short[: _TITLE - 1] + "…") or None
+
+
+def when(text: Any) -> datetime | None:
+    """The moment that a record names, None where it names none."""
+    if not isinstance(text, str):
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+        return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
+        return None

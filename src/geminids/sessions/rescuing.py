@@ -1,0 +1,130 @@
+"""A conversation that the CLI refuses, gathered from what is left of its files and written as a new session."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from geminids.config.places import Places
+from geminids.errors import SessionDamaged, SessionError
+from geminids.sessions.folders import chat_folders, project_hash, project_paths
+from geminids.sessions.listing import SessionInfo
+from geminids.sessions.loading import locate, read_file
+from geminids.sessions.salvage import Haul, LostPiece, salvage
+from geminids.sessions.write import write_session
+from geminids.wire.journal import Message
+from geminids.wire.journal_replay import replay
+
+__all__ = ["Rescue", "rescue"]
+
+
+class Rescue(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a rescue: the new session, and what is in it."""
+
+    session_id: str
+    file: str
+    sources: tuple[str, ...]
+    recovered: int
+    """Messages in the new session."""
+    brought_back: int
+    """Of these, how many the CLI would not have shown: behind a checkpoint, or in a file that it refuses."""
+    partial: tuple[str, ...]
+    """Of these, the ids of those that lack their end."""
+    taken_back: int
+    """Messages that the user had taken back (`/rewind`), left out unless asked for."""
+    lost: tuple[LostPiece, ...]
+    """Pieces of the first source that could not be read as a whole record."""
+
+
+def rescue(
+    session: str | Path,
+    project: str | os.PathLike[str] | None = None,
+    *,
+    home: str = "user",
+    environ: Mapping[str, str] | None = None,
+    places: Places | None = None,
+    rewound: bool = False,
+) -> Rescue:
+    """Write all that is left of a session as a new one that the CLI resumes. The files of the old one stay.
+
+    A file (a Path) that lies elsewhere is put into the sessions of `project`. Raises SessionNotFound where there
+    is nothing, and SessionDamaged where nothing in it can be resumed.
+    """
+    info = locate(session, project, home=home, environ=environ, places=places)
+    sources = _sources(info)
+    haul = Haul()
+    for source in reversed(sources):
+        haul.lost.clear()
+        salvage(read_file(source), haul)
+    messages = _in_order(haul, rewound)
+    if not any(message.is_resumable for message in messages):
+        raise SessionDamaged("nothing in it can be resumed", file=info.file)
+    chats, of = _destination(info, project, home, environ, places)
+    known = haul.fields.get("projectHash")
+    fields = {"projectHash": project_hash(of) if of else known if isinstance(known, str) else "unknown"}
+    session_id, file = write_session(chats, fields, messages, legacy=sources[0].suffix == ".json")
+    shown = {message.id for message in replay(read_file(sources[0]).split(b"\n")).messages}
+    return Rescue(
+        session_id=session_id,
+        file=str(file),
+        sources=tuple(map(str, sources)),
+        recovered=len(messages),
+        brought_back=sum(info.damaged or message.id not in shown for message in messages),
+        partial=tuple(message.id for message in messages if message.id in haul.partial),
+        taken_back=0 if rewound else len(haul.rewound),
+        lost=tuple(haul.lost),
+    )
+
+
+def _sources(info: SessionInfo) -> list[Path]:
+    """The session's file, others with its id, and what the CLI has put aside as unreadable."""
+    first = Path(info.file)
+    try:
+        aside = sorted(first.parent.glob(f"{_escaped(first.name)}.unreadable-*"))
+    except OSError:
+        aside = []
+    return [first, *map(Path, info.others), *(file for file in aside if file.is_file())]
+
+
+def _escaped(name: str) -> str:
+    from glob import escape
+
+    return escape(name)
+
+
+def _in_order(haul: Haul, rewound: bool) -> list[Message]:
+    return [message for name, message in haul.messages.items() if rewound or name not in haul.rewound]
+
+
+def _destination(
+    info: SessionInfo,
+    project: str | os.PathLike[str] | None,
+    home: str,
+    environ: Mapping[str, str] | None,
+    places: Places | None,
+) -> tuple[Path, str | None]:
+    """The `chats` folder for the new session, and its project where that is known."""
+    parent = Path(info.file).parent
+    own = parent if parent.name == "chats" else parent.parent
+    if own.name == "chats" and (project is None or info.project is not None):
+        return own, info.project or _marked(own)
+    if project is None:
+        raise SessionError(
+            f"{info.file} lies in no project's folder of sessions", hint="Say for which project it is."
+        )
+    folders = chat_folders(project, home=home, environ=environ, places=places)
+    if not folders:
+        raise SessionError(
+            f"{os.fspath(project)} has no folder for sessions yet", hint="Start a session there first."
+        )
+    return folders[0].chats, folders[0].project or project_paths(project)[0]
+
+
+def _marked(chats: Path) -> str | None:
+    try:
+        return (chats.parent / ".project_root").read_text("utf-8", "surrogateescape").strip() or None
+    except OSError:
+        return None

@@ -1,0 +1,94 @@
+"""Records that are not quite what the CLI's types say: read as far as they can be."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, TypeVar, get_origin
+
+import msgspec
+
+__all__ = ["UNREADABLE", "one_line", "struct_of", "value_of"]
+
+UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
+_BOM = b"\xef\xbb\xbf"
+_HALF = re.compile("[\ud800-\udfff]")
+_MOST_DIGITS = 1000
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+def value_of(line: bytes) -> Any:
+    """The JSON value of a line, or None. What JSON.parse takes is taken: half surrogates, bad UTF-8, any number."""
+    try:
+        return msgspec.json.decode(line)
+    except UNREADABLE:
+        pass
+    try:
+        text = line.removeprefix(_BOM).decode("utf-8", "replace")
+        return _whole(json.loads(text, parse_constant=_refuse, parse_int=_integer))
+    except UNREADABLE:
+        return None
+
+
+def one_line(value: Any) -> bytes:
+    """A JSON value on one line."""
+    return msgspec.json.encode(value)
+
+
+def struct_of(kind: type[T], value: dict[str, Any], **known: Any) -> T:
+    """The struct of an object; a field whose value has another type than it should is left at its default."""
+    try:
+        fields: dict[str, Any] = dict(known)
+        for field in msgspec.structs.fields(kind):
+            if field.encode_name in value and field.name not in fields:
+                kept = _fitting(value[field.encode_name], field.type)
+                if kept is not msgspec.UNSET:
+                    fields[field.name] = kept
+        return kind(**fields)
+    except RecursionError:
+        return kind(**known)
+
+
+def _fitting(value: Any, kind: Any) -> Any:
+    if kind is msgspec.Raw:
+        return msgspec.Raw(one_line(value))
+    try:
+        return msgspec.convert(value, kind)
+    except UNREADABLE:
+        pass
+    inner = _struct_in(kind)
+    if inner is not None:
+        if get_origin(kind) is not list:
+            return struct_of(inner, value) if isinstance(value, dict) else msgspec.UNSET
+        if isinstance(value, list):
+            return [struct_of(inner, item) for item in value if isinstance(item, dict)]
+    return int(value) if kind is int and _is_count(value) else msgspec.UNSET
+
+
+def _struct_in(kind: Any) -> type[msgspec.Struct] | None:
+    for part in (kind, *getattr(kind, "__args__", ())):
+        if isinstance(part, type) and issubclass(part, msgspec.Struct):
+            return part
+    return None
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, float) and 0 <= value < 2**53
+
+
+def _whole(value: Any) -> Any:
+    """A JSON value whose texts can be written: halves of surrogate pairs become U+FFFD."""
+    if isinstance(value, str):
+        return value if value.isascii() else _HALF.sub("\ufffd", value)
+    if isinstance(value, dict):
+        return {_whole(key): _whole(inner) for key, inner in value.items()}
+    return [_whole(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(constant)
+
+
+def _integer(digits: str) -> int | float:
+    # Python refuses to read thousands of digits; JavaScript says Infinity.
+    return int(digits) if len(digits) < _MOST_DIGITS else float(digits)

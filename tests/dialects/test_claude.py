@@ -1,0 +1,340 @@
+"""Messages in Claude's format."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from geminids.dialects import claude
+from geminids.dialects.claude import Image, Source, Text, Thinking, ToolResult, ToolUse, Usage
+from geminids.wire.journal import Message, decode_message, decode_record
+from geminids.wire.journal_replay import replay
+from geminids.wire.journal_stream import open_journal, stream_messages
+from recordings import FIXTURES, VERSIONS, all_files, recorded
+
+_THOUGHT = {"subject": "Look", "description": "read first", "timestamp": "t"}
+_TOKENS = {"input": 100, "output": 8, "cached": 20, "thoughts": 10, "tool": 2, "total": 120}
+
+
+def answer(call_id: str = "t1", **response: Any) -> dict[str, Any]:
+    return {"functionResponse": {"id": call_id, "name": "read_file", "response": response}}
+
+
+def call(call_id: str = "t1", **fields: Any) -> dict[str, Any]:
+    told = {"id": call_id, "name": "read_file", "args": {"file_path": "/a"}, "status": "success"}
+    return {**told, "result": [answer(call_id, output="x = 1")], **fields}
+
+
+def message(**fields: Any) -> Message:
+    found = decode_record(json.dumps({"id": "m2", "type": "gemini", "content": "", **fields}).encode())
+    assert isinstance(found, Message)
+    return found
+
+
+def blocks(**fields: Any) -> Any:
+    return claude.message(message(**fields)).content
+
+
+def test_the_whole_of_it() -> None:
+    """Thinking, then each call with its result, then text; model, time, tokens and the original."""
+    given = {
+        "id": "m2",
+        "timestamp": "2026-01-01T00:00:00.000Z",
+        "type": "gemini",
+        "content": "x is 1.",
+        "thoughts": [_THOUGHT],
+        "toolCalls": [call("t1"), call("t2")],
+        "tokens": _TOKENS,
+        "model": "gemini-3-flash",
+        "new": {"field": 1},
+    }
+    assert claude.as_dict(claude.message(message(**given))) == {
+        "id": "m2",
+        "role": "assistant",
+        "content": [
+            {"type": "thinking", "thinking": "Look: read first"},
+            {"type": "tool_use", "id": "t1", "name": "Read", "input": {"file_path": "/a"}},
+            {"type": "tool_result", "tool_use_id": "t1", "content": "x = 1", "is_error": False},
+            {"type": "tool_use", "id": "t2", "name": "Read", "input": {"file_path": "/a"}},
+            {"type": "tool_result", "tool_use_id": "t2", "content": "x = 1", "is_error": False},
+            {"type": "text", "text": "x is 1."},
+        ],
+        "timestamp": 1767225600000,
+        "tool": "gemini",
+        "model": "gemini-3-flash",
+        "usage": {
+            "inputTokens": 100,
+            "outputTokens": 8,
+            "totalTokens": 120,
+            "cacheReadTokens": 20,
+            "thinkingTokens": 10,
+            "toolTokens": 2,
+        },
+        "_original": given,
+    }
+
+
+def test_what_is_not_there_is_left_out() -> None:
+    """A prompt has neither model nor usage; a message without a block has its plain text."""
+    assert set(claude.as_dict(claude.message(message(type="user", content="hi")))) == {
+        "id",
+        "role",
+        "content",
+        "timestamp",
+        "tool",
+        "_original",
+    }
+    assert blocks(content=" \n") == " \n"
+    assert blocks(content=[]) == ""
+    assert blocks(content="", thoughts=[_THOUGHT]) == [Thinking("Look: read first")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "role"),
+    [("user", "user"), ("gemini", "assistant"), ("info", "assistant"), ("error", "assistant")],
+)
+def test_roles(kind: str, role: str) -> None:
+    """The user's are the user's, all others the assistant's."""
+    assert claude.message(message(type=kind, content="x")).role == role
+
+
+@pytest.mark.parametrize(
+    ("fields", "text", "is_error"),
+    [
+        ({"result": [answer(output="ok")]}, "ok", False),
+        ({"status": "error", "result": [answer(error="no such file")]}, "no such file", True),
+        (
+            {"status": "cancelled", "result": [answer(error="[Operation Cancelled]")]},
+            "[Operation Cancelled]",
+            True,
+        ),
+        ({"status": "error", "result": [answer(output="half")]}, "half", True),
+        ({"result": [answer()]}, "", False),
+        ({"result": [answer(output={"a": 1})]}, '{"a":1}', False),
+        ({"result": "plain"}, "plain", False),
+        ({"result": answer(output="one part")}, "one part", False),
+        ({"result": [{"text": "no response"}]}, "", False),
+        ({"result": [answer("other", output="not mine"), answer("t1", output="mine")]}, "mine", False),
+        ({"result": [answer("a", output="first"), answer("b", output="second")]}, "first", False),
+    ],
+)
+def test_results(fields: dict[str, Any], text: str, is_error: bool) -> None:
+    """Output, else error, else nothing; of several answers the call's own, else the first."""
+    assert blocks(toolCalls=[call(**fields)])[1] == ToolResult("t1", text, is_error)
+
+
+@pytest.mark.parametrize("result", [None, [], ""])
+def test_a_call_without_a_result_has_none(result: Any) -> None:
+    """As while a tool runs, or where it was cancelled before it began."""
+    assert blocks(toolCalls=[call(result=result, status="cancelled")]) == [
+        ToolUse("t1", "Read", {"file_path": "/a"})
+    ]
+
+
+def test_parts() -> None:
+    """In a checkpoint all is parts: thoughts, calls, answers and text become what they are; images too."""
+    parts = [
+        {"text": "**Look** read first", "thought": True},
+        {"text": "I "},
+        {"text": "read."},
+        {"functionCall": {"id": "t1", "name": "read_file", "args": {"file_path": "/a"}}},
+    ]
+    assert blocks(content=parts) == [
+        Thinking("Look: read first"),
+        ToolUse("t1", "Read", {"file_path": "/a"}),
+        Text("I read."),
+    ]
+    # The message's own thoughts and calls are the same ones again.
+    assert blocks(content=parts, thoughts=[_THOUGHT], toolCalls=[call()]) == [
+        Thinking("Look: read first"),
+        ToolUse("t1", "Read", {"file_path": "/a"}),
+        ToolResult("t1", "x = 1", False),
+        Text("I read."),
+    ]
+    assert blocks(type="user", content=[answer(error="no")]) == [ToolResult("t1", "no", True)]
+    assert blocks(type="user", content={"text": "one part"}) == [Text("one part")]
+    image = {"inlineData": {"mimeType": "image/png", "data": "AA=="}}
+    video = {"inlineData": {"mimeType": "video/mp4", "data": "AA=="}}
+    assert blocks(type="user", content=[image, {"text": "what?"}, video, "odd", 7]) == [
+        Text("what?odd"),
+        Image(Source("AA==", "image/png")),
+    ]
+
+
+def test_what_the_cli_says_in_the_users_name_is_left_out() -> None:
+    """Context and results that their call has already; but results that no call has are kept, once."""
+    talk = [
+        message(id="a", type="user", content=[{"text": "<session_context>x"}]),
+        message(id="b", type="user", content="hi"),
+        message(id="c", toolCalls=[call("t1")]),
+        message(id="d", type="user", content=[answer("t1", output="x = 1")]),
+        message(id="e", content=[{"functionCall": {"id": "t2", "name": "glob", "args": {}}}]),
+        message(id="f", type="user", content=[answer("t2", output="y")]),
+        message(id="g", type="user", content=[answer("t2", output="y")]),
+        message(id="h", type="info", content="note"),
+        message(id="i", type="user", content=answer("t3", output="z")),
+        message(id="j", type="user", content=answer("t3", output="z")),
+    ]
+    assert [told.id for told in claude.messages(talk)] == list("bcefhi")
+    assert [told.id for told in claude.messages(talk, everything=True)] == list("abcdefghij")
+
+
+def test_what_it_is_made_of() -> None:
+    """A conversation, a journal, and any messages give the same."""
+    file, told = recorded("0.61.0", "Read and list.")
+    found = [claude.as_dict(one) for one in claude.messages(told)]
+    assert found
+    for other in (open_journal(file), stream_messages(file), told.messages):
+        assert [claude.as_dict(one) for one in claude.messages(other)] == found
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_real_sessions(version: str) -> None:
+    """Thought, text, read, write, failing shell and failing tool of a real run, from each generation."""
+    _, told = recorded(version, "What is x?")
+    found = [block for one in claude.messages(told) for block in one.content]
+    assert [block.name for block in found if isinstance(block, ToolUse)] == ["Read", "Write", "Bash", "Read"]
+    assert (
+        next(block.thinking for block in found if isinstance(block, Thinking))
+        == "Look first: I read the file."
+    )
+    results = [block for block in found if isinstance(block, ToolResult)]
+    assert [result.is_error for result in results] == [False, False, False, True]
+    assert results[0].content == "x = 1\n"
+    assert "Exit Code: 3" in results[2].content
+    assert [block.text for block in found if isinstance(block, Text)] == [
+        "What is x?",
+        "Let me read.",
+        "x is 1 — that's it.",
+        "And now?",
+        "Still 1.",
+    ]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_real_parallel_calls_have_each_its_own_result(version: str) -> None:
+    """0.61 writes both answers to each of the calls when the session is resumed."""
+    _, told = recorded(version, "Read and list.")
+    found = [block for one in claude.messages(told) for block in one.content]
+    first, second = (block for block in found if isinstance(block, ToolResult))
+    assert first.content == "x = 1\n"
+    assert "a.py" in second.content
+
+
+def test_json_lines_of_all_recordings() -> None:
+    """Each message is one line of JSON, and its original is the message in the file."""
+    for file in all_files():
+        told = replay(file.read_bytes().split(b"\n"))
+        for source, one in zip(told.messages, claude.messages(told, everything=True), strict=True):
+            line = msgspec.json.encode(one)
+            assert b"\n" not in line, file
+            assert json.loads(line)["_original"] == source.original == one.original, file
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                ["id", "name", "args", "text", "thought", "functionCall", "functionResponse", "response"]
+            ),
+            inner,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["type", "timestamp", "content", "toolCalls", "thoughts", "tokens", "model"]),
+        _JSON,
+        max_size=6,
+    )
+)
+def test_no_message_raises(fields: dict[str, Any]) -> None:
+    """Whatever a message holds, it has a form."""
+    one = message(**fields)
+    msgspec.json.encode(list(claude.messages([one, one], everything=True)))
+    msgspec.json.encode(list(claude.messages([one, one])))
+
+
+_SINGLE: dict[str, list[Any]] = {
+    "gemini-with-thoughts": [Thinking, ("Glob", {"pattern": "*", "path": str}), (False, "Directory /")],
+    "tool-google_web_search": [("WebSearch", {"query": str}), (False, "Web search results"), Text],
+    "tool-list_directory": [Thinking, ("Glob", {"pattern": "*", "path": str}), (False, "Directory /")],
+    "tool-read_file": [("Read", {"file_path": "main.py"}), (False, "def main()"), Text],
+    "tool-replace": [
+        Thinking,
+        Thinking,
+        ("Edit", {"file_path": str, "old_string": str, "new_string": str}),
+        (False, "Successfully modified file"),
+    ],
+    "tool-result-cancelled": [
+        Thinking,
+        ("Bash", {"command": "python3", "description": str}),
+        (True, "[Operation Cancelled]"),
+        Text,
+    ],
+    "tool-result-error": [
+        Thinking,
+        ("Glob", {"pattern": "*", "path": "."}),
+        (True, "Path must be absolute"),
+        Text,
+    ],
+    "tool-result-success": [Thinking, ("Glob", {"pattern": "*", "path": str}), (False, "Directory /")],
+    "tool-run_shell_command": [
+        Thinking,
+        ("Bash", {"command": "python3", "description": str}),
+        (True, "[Operation Cancelled]"),
+        Text,
+    ],
+    "tool-write-file": [
+        Thinking,
+        ("Write", {"file_path": str, "content": str}),
+        (False, "Successfully"),
+        Text,
+    ],
+}
+
+
+@pytest.mark.skipif(not FIXTURES.is_dir(), reason="the shared fixtures are not here")
+@pytest.mark.parametrize("name", sorted(_SINGLE))
+def test_the_messages_of_0_11(name: str) -> None:
+    """Each of the ten gives the blocks that its document lists, and keeps its original."""
+    data = (FIXTURES / "individual" / f"{name}.json").read_bytes()
+    source = decode_message(data)
+    assert source is not None
+    one = claude.message(source)
+    assert (one.role, one.tool, one.original) == ("assistant", "gemini", json.loads(data))
+    tokens = one.original["tokens"]
+    assert one.usage == Usage(
+        *(tokens[name] for name in ["input", "output", "total", "cached", "thoughts", "tool"])
+    )
+    for block, expected in zip(one.content, _SINGLE[name], strict=True):
+        if isinstance(block, ToolUse):
+            assert block.name == expected[0]
+            assert list(block.input) == list(expected[1])
+            assert all(kind is str or kind in block.input[key] for key, kind in expected[1].items())
+        elif isinstance(block, ToolResult):
+            assert block.is_error == expected[0]
+            assert expected[1] in block.content
+        else:
+            assert isinstance(block, expected)
+
+
+@pytest.mark.skipif(not FIXTURES.is_dir(), reason="the shared fixtures are not here")
+def test_the_sessions_of_0_11() -> None:
+    """All six become messages; the third reads a file."""
+    for file in sorted(FIXTURES.glob("full/*.json")):
+        found = list(claude.messages(open_journal(file)))
+        assert [one.role for one in found[:2]] == ["user", "assistant"]
+        if "9c9a14e1" in file.name:
+            assert len(found) == 3
+            assert [block.name for block in found[1].content if isinstance(block, ToolUse)] == ["Read"]

@@ -1,0 +1,220 @@
+"""Make tests/recordings anew: session files of real releases, with a scripted model and no path of this machine.
+
+python tests/real/record.py [VERSION ...]
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from geminids.config.places import Places
+from geminids.gateway import Call, Gateway, Reply, Usage
+from geminids.toolchain.install import install
+
+VERSIONS = ("0.24.0", "0.32.1", "0.41.2", "0.61.0")
+RECORDINGS = Path(__file__).parents[1] / "recordings"
+_SETTINGS = {
+    "security": {"auth": {"selectedType": "gemini-api-key"}},
+    "general": {"maxAttempts": 1, "sessionRetention": {"enabled": False}},
+    "privacy": {"usageStatisticsEnabled": False},
+    "experimental": {"enableAgents": True},
+}
+_USAGE = Usage(input=100, output=7, cached=40, thinking=5)
+_FAILING = "echo out; echo oops >&2; exit 3"
+
+
+def main(asked: list[str]) -> None:
+    for version in asked or VERSIONS:
+        with tempfile.TemporaryDirectory(prefix="geminids-record-") as folder:
+            cli = Cli(version, Path(folder).resolve())
+            work(cli)
+            parallel(cli)
+            refused(cli)
+            if version not in ("0.24.0", "0.32.1"):
+                subagent(cli)
+                cancelled(cli)
+            keep(cli)
+
+
+class Cli:
+    """A plain `gemini` in a home of its own, without the rest of geminids."""
+
+    def __init__(self, version: str, root: Path) -> None:
+        home = os.environ.get("GEMINIDS_HOME") or Path(__file__).parents[2] / ".geminids"
+        places = Places(Path(home).absolute())
+        self.version, self.root = version, root
+        self.command = install(version, places=places).command(places)
+        self.cwd, self.home = root / "repo", root / "home"
+        self.cwd.mkdir()
+        (self.cwd / "a.py").write_text("x = 1\n")
+        (self.home / ".gemini").mkdir(parents=True)
+        (self.home / ".gemini" / "settings.json").write_text(json.dumps(_SETTINGS))
+
+    def env(self, gateway: Gateway) -> dict[str, str]:
+        own = {"PATH": os.environ["PATH"], "HOME": str(self.home), "GEMINI_CLI_HOME": str(self.home)}
+        return {**own, "NO_COLOR": "1", "GEMINI_CLI_NO_RELAUNCH": "true", **gateway.env}
+
+    def run(self, gateway: Gateway, prompt: str, *flags: str) -> str:
+        """One headless run; gives the id of its session."""
+        done = subprocess.run(
+            [*self.command, "--output-format=stream-json", "--model=flash", "--approval-mode=yolo", *flags],
+            input=prompt,
+            text=True,
+            capture_output=True,
+            env=self.env(gateway),
+            cwd=self.cwd,
+            timeout=90,
+        )
+        first = done.stdout.partition("\n")[0]
+        if not first:
+            raise SystemExit(f"{self.version} said nothing: {done.stderr}")
+        return str(json.loads(first)["session_id"])
+
+    def make_older(self, session: str) -> None:
+        """Let a session have begun in another minute, which is in its file's name."""
+        for file in self.home.rglob(f"session-*-{session[:8]}.json*"):
+            file.rename(file.with_name(f"session-2026-01-02T03-04-{session[:8]}{file.suffix}"))
+
+
+def work(cli: Cli) -> None:
+    """Thoughts, a file read, one written, a shell that fails, a tool that fails; then the session resumed.
+
+    That is within the minute: newer releases then write the conversation anew, and less of it.
+    """
+    replies = [
+        Reply(
+            thought="**Look first** I read the file.",
+            text="Let me read.",
+            calls=[Call("read_file", {"file_path": str(cli.cwd / "a.py")})],
+            usage=_USAGE,
+        ),
+        Reply(
+            calls=[Call("write_file", {"file_path": str(cli.cwd / "b.py"), "content": "y = 2\n"})],
+            usage=_USAGE,
+        ),
+        Reply(
+            calls=[Call("run_shell_command", {"command": _FAILING, "description": "Fails."})], usage=_USAGE
+        ),
+        Reply(calls=[Call("read_file", {"file_path": str(cli.cwd / "missing.py")})], usage=_USAGE),
+        Reply(thought="**Sum up** Nearly done.", text="x is 1 — that's it.", usage=_USAGE),
+        Reply(text="Still 1.", usage=_USAGE),
+    ]
+    with Gateway(replies) as gateway:
+        session = cli.run(gateway, "What is x?")
+        cli.run(gateway, "And now?", f"--resume={session}")
+
+
+def parallel(cli: Cli) -> None:
+    """Two tools of one turn; then the session resumed in a later minute, as mostly."""
+    calls = [
+        Call("read_file", {"file_path": str(cli.cwd / "a.py")}),
+        Call("list_directory", {"dir_path": str(cli.cwd)}),
+    ]
+    replies = [
+        Reply(thought="**Both** At once.", calls=calls, usage=_USAGE),
+        Reply(text="Two results.", usage=_USAGE),
+        Reply(text="The same.", usage=_USAGE),
+    ]
+    with Gateway(replies) as gateway:
+        session = cli.run(gateway, "Read and list.")
+        cli.make_older(session)
+        cli.run(gateway, "Again.", f"--resume={session}")
+
+
+def refused(cli: Cli) -> None:
+    """An error of the API in place of an answer."""
+    with Gateway([Reply(status=400, error="no such thing")]) as gateway:
+        cli.run(gateway, "Fail.")
+
+
+def subagent(cli: Cli) -> None:
+    """A subagent that reads a file; it has a session file of its own."""
+    replies = [
+        Reply(
+            calls=[Call("invoke_agent", {"agent_name": "generalist", "prompt": "Read a.py."})], usage=_USAGE
+        ),
+        Reply(
+            thought="**In the agent** Reading.",
+            calls=[Call("read_file", {"file_path": str(cli.cwd / "a.py")})],
+            usage=_USAGE,
+        ),
+        Reply(calls=[Call("complete_task", {"result": {"response": "x is 1"}})], usage=_USAGE),
+        Reply(text="The agent says 1.", usage=_USAGE),
+    ]
+    with Gateway(replies) as gateway:
+        cli.run(gateway, "Ask an agent.")
+
+
+def cancelled(cli: Cli) -> None:
+    """A shell that is cancelled while it runs: only ACP can do that without a terminal."""
+    flag = cli.cwd / "started"
+    command = f"touch {flag.name}; sleep 60"
+    replies = [Reply(calls=[Call("run_shell_command", {"command": command})], usage=_USAGE)]
+    with Gateway(replies) as gateway:
+        agent = subprocess.Popen(
+            [*cli.command, "--acp", "--model=flash", "--approval-mode=yolo"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=cli.env(gateway),
+            cwd=cli.cwd,
+        )
+        try:
+            _ask(agent, 1, "initialize", {"protocolVersion": 1, "clientCapabilities": {}})
+            session = _ask(agent, 2, "session/new", {"cwd": str(cli.cwd), "mcpServers": []})["sessionId"]
+            prompt = {"sessionId": session, "prompt": [{"type": "text", "text": "Sleep."}]}
+            _send(agent, {"id": 3, "method": "session/prompt", "params": prompt})
+            until = time.monotonic() + 60
+            while not flag.exists() and time.monotonic() < until:
+                time.sleep(0.05)
+            _send(agent, {"method": "session/cancel", "params": {"sessionId": session}})
+            _answer(agent, 3)
+            flag.unlink()
+        finally:
+            assert agent.stdin is not None
+            agent.stdin.close()
+            agent.wait(30)
+
+
+def _send(agent: subprocess.Popen[bytes], message: dict[str, Any]) -> None:
+    assert agent.stdin is not None
+    agent.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+    agent.stdin.flush()
+
+
+def _answer(agent: subprocess.Popen[bytes], number: int) -> Any:
+    assert agent.stdout is not None
+    for line in agent.stdout:
+        if line.startswith(b"{") and (message := json.loads(line)).get("id") == number:
+            return message.get("result") or message
+    raise SystemExit("the agent is gone")
+
+
+def _ask(agent: subprocess.Popen[bytes], number: int, method: str, params: Any) -> Any:
+    _send(agent, {"id": number, "method": method, "params": params})
+    return _answer(agent, number)
+
+
+def keep(cli: Cli) -> None:
+    """The session files under tests/recordings, in the order in which they were made, as of nobody's machine."""
+    folder = RECORDINGS / cli.version
+    shutil.rmtree(folder, ignore_errors=True)
+    for chats in (cli.home / ".gemini" / "tmp").glob("*/chats"):
+        for file in chats.rglob("*.json*"):
+            kept = folder / file.relative_to(chats)
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            data = file.read_bytes().replace(str(cli.root).encode(), b"/recorded")
+            kept.write_bytes(data)
+            print(kept.relative_to(RECORDINGS), len(data))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
