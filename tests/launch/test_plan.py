@@ -66,8 +66,20 @@ def test_flags_carry_their_values_with_an_equals_sign(plan_of: Any) -> None:
     assert not any("secret words" in word for word in plan.argv)
 
 
+def test_a_session_id_is_minted_where_the_start_can_bear_it(plan_of: Any, tmp_path: Path) -> None:
+    """On a Node with a compile cache and a release with the flag; a new one each time, none for a resumed session."""
+    node = tmp_path / "bin" / "node"
+    node.write_text(f"#!/bin/sh\necho v24.1.0 {node}\n")
+    plans = [plan_of(version="0.61.0"), plan_of(version="0.60.0")]
+    ids = [plan.session_id for plan in plans]
+    assert len(set(ids)) == 2
+    assert [f"--session-id={plan.session_id}" in plan.argv for plan in plans] == [True, True]
+    assert plan_of(version="0.59.0", resume="latest").session_id is None
+    assert plan_of(version="0.40.0").session_id is None
+
+
 def test_a_session_id_is_given_only_where_it_was_asked_for(plan_of: Any) -> None:
-    """The CLI would take longer to start; and a resumed session has its own."""
+    """On Node 20 the CLI would take too long to start; and a resumed session has its own."""
     assert not any("--session-id" in word for word in plan_of(version="0.61.0").argv)
     resumed = plan_of(version="0.60.0", resume="latest")
     assert resumed.session_id is None

@@ -219,8 +219,9 @@ class HeadlessLane:
 
     @property
     def session_id(self) -> str | None:
+        """The session as the CLI has named it; one that was never begun has no id that anybody could resume."""
         init = self.stream.init
-        return (init.session_id if init else None) or self._plan.session_id
+        return init.session_id if init else self._options.resume
 
     @property
     def ended(self) -> tuple[EndedProcess, ...]:

@@ -26,7 +26,8 @@ class Journal:
     """Reads what is new in the journals and hands it to the merge.
 
     `find` gives the file of a session id. A resumed session's file is given as `resumed`: what is in it already
-    is not of this run, nor is what was said before `since` (Unix ms), wherever it is written anew. Whatever happens to the files, the run goes on: what they would have told is not told.
+    is not of this run, nor is what was said before `since` (Unix ms), wherever it is written anew.
+    Whatever happens to the files, the run goes on: what they would have told is not told.
     """
 
     def __init__(

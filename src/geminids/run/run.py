@@ -112,6 +112,8 @@ class Run:
                 resumed=self._claim.file,
             )
             self._scratch, self._prompt = plan.scratch, ""
+            if plan.session_id is not None:
+                self._on_session(plan.session_id)
             lane = HeadlessLane(
                 plan,
                 self.options,

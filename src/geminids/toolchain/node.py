@@ -111,6 +111,9 @@ def node_arguments(node: Node, places: Places) -> tuple[str, ...]:
         # What the CLI's own parent process would give its child (utils/relaunch, getNodeMemoryArgs).
         arguments.append(f"--max-old-space-size={heap}")
     if node.has_compile_cache:
+        # The CLI makes so much garbage when it loads that collecting it takes a tenth of the start: 976 ms became
+        # 916 with Node 24, for 23 MB. With Node 20 it takes longer.
+        arguments += ["--min-semi-space-size=64", "--max-semi-space-size=64"]
         preload = _preload(places)
         if preload:
             arguments += ["--require", str(preload)]
