@@ -47,12 +47,22 @@ def test_both_event_loops(world: Any, backend: str) -> None:
     assert anyio.run(lambda: geminids.ask("hi", world.options()), backend=backend).answer == "hello"
 
 
-def test_tokens_that_nobody_can_tell_apart_are_not_told(world: Any) -> None:
-    """The CLI's sums hold neither thinking nor tool prompts: None where they may be there, 0 where they are not."""
+def test_tokens_are_told_apart_by_the_journal(world: Any) -> None:
+    """Thinking and tool prompts each by themselves, and how many requests there were."""
     world.gateway.reply(text="a", usage=Usage(input=100, output=10, thinking=5, tool=40, total=155))
     usage = world.ask().usage
     assert (usage.input, usage.output, usage.total) == (100, 10, 155)
-    assert (usage.thinking, usage.tool) == (None, None)
+    assert (usage.thinking, usage.tool, usage.requests) == (5, 40, 1)
+
+
+@pytest.mark.deep
+def test_tokens_that_nobody_can_tell_apart_are_not_told(make_world: Any) -> None:
+    """Without a journal, sums hold neither thinking nor tool prompts: None where they may be there, else 0."""
+    world = make_world("0.32.1")
+    world.gateway.reply(text="a", usage=Usage(input=100, output=10, thinking=5, tool=40, total=155))
+    usage = world.ask().usage
+    assert (usage.input, usage.output, usage.total) == (100, 10, 155)
+    assert (usage.thinking, usage.tool, usage.requests) == (None, None, None)
     world.gateway.reply(text="a", usage=Usage(input=100, output=10, total=110))
     usage = world.ask("again").usage
     assert (usage.thinking, usage.tool) == (0, 0)

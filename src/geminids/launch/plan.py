@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,15 +11,15 @@ import msgspec
 
 from geminids.config.places import Places
 from geminids.errors import CliMissing, ToolchainError
-from geminids.ids import new_session_id
 from geminids.launch import environment, home
+from geminids.launch.arguments import flags_of, minted_id, policy_flags
 from geminids.launch.auth import Auth, choose_auth
 from geminids.launch.compose import with_media, words_of
 from geminids.launch.permissions import Verdicts
 from geminids.launch.refused import Refused
 from geminids.launch.scratch import Scratch, sweep
 from geminids.launch.settings import SettingsProblem, merge
-from geminids.launch.terms import POLICY, USERS_POLICY, Terms, make_terms
+from geminids.launch.terms import Terms, make_terms
 from geminids.launch.workspace import Found
 from geminids.options import Options
 from geminids.outcome import FailureKind
@@ -109,13 +109,13 @@ def _planned(
     env = environment.headless_environment(env)
     if options.telemetry:
         env |= environment.telemetry_environment(str(scratch.folder / TELEMETRY))
-    session_id = options.session_id or _minted(options, gemini)
+    session_id = options.session_id or minted_id(options, gemini)
     return Plan(
         argv=(
             *gemini.command(places),
-            *_flags(options, session_id),
+            *flags_of(options, session_id),
             *opened,
-            *_policies(terms, env),
+            *policy_flags(terms, env),
             *terms.flags,
         ),
         cwd=cwd,
@@ -286,44 +286,3 @@ def _where_to(error: OSError, source: home.SourceHome, places: Places) -> str:
     if theirs:
         return f"Make {source.path} writable (sessions land there), or run with home='isolated'."
     return f"Make {places.root} writable, or name another folder with GEMINIDS_HOME."
-
-
-def _policies(terms: Terms, env: Mapping[str, str]) -> Sequence[str]:
-    """`--policy` for ours and, since that replaces the user's policies, for theirs."""
-    ours = [
-        os.path.join(env["GEMINI_CLI_HOME"], name) for name in (POLICY, USERS_POLICY) if name in terms.files
-    ]
-    paths = [*ours, *terms.policies] if ours else []
-    return [f"--policy={_listed(path, 'the policy')}" for path in paths]
-
-
-def _listed(path: str, what: str) -> str:
-    """A path for a flag that takes a list with commas."""
-    if "," in path:
-        raise Refused(
-            "config", f"{what} {path} has a comma in its path", "Gemini CLI takes it for two: move it."
-        )
-    return path
-
-
-def _minted(options: Options, gemini: Gemini) -> str | None:
-    """An id for a new session, so that lock and records exist before the first byte.
-
-    Where the compile cache makes up for it: `--session-id` costs 0.1 s, since the CLI then asks for a lock that
-    its own start-up cleanup holds, and tries again after 100 ms (projectRegistry.ts).
-    """
-    fast = gemini.node is not None and gemini.node.has_compile_cache
-    return new_session_id() if fast and gemini.release.session_id_flag and options.resume is None else None
-
-
-def _flags(options: Options, session_id: str | None) -> Sequence[str]:
-    # --flag=value throughout: a value that begins with a dash stays a value.
-    flags = ["--output-format=stream-json", f"--approval-mode={options.approval}"]
-    if options.model is not None:
-        flags.append(f"--model={options.model}")
-    if options.resume is not None:
-        flags.append(f"--resume={options.resume}")
-    if session_id is not None:
-        flags.append(f"--session-id={session_id}")
-    folders = [_listed(os.path.abspath(folder), "the folder") for folder in options.include_dirs]
-    return [*flags, *(f"--include-directories={folder}" for folder in folders)]

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, get_args
 
 import msgspec
 
 from geminids.errors import OptionsError
-from geminids.ids import is_session_id
-from geminids.options.model import Approval, Effort, Leftovers, McpServer, Options, WhenBusy
+from geminids.options import values
+from geminids.options.model import Approval, Leftovers, McpServer, Options, WhenBusy
 from geminids.options.permissions import CAPABILITIES, Permissions, Power
 from geminids.redact import Redactor, secrets_of
 
 __all__ = ["make_options"]
 
 _LONGEST = 200
-_BIGGEST_BUDGET = 1_000_000
-
-Check = Callable[[Any], str | None]
 
 
 def make_options(options: Options | None = None, /, **fields: Any) -> Options:
@@ -30,7 +27,7 @@ def make_options(options: Options | None = None, /, **fields: Any) -> Options:
     """
     problems: list[tuple[str, str]] = []
     if options is not None and not isinstance(options, Options):
-        raise OptionsError([("options", f"is {_kind(options)}, not an Options")])
+        raise OptionsError([("options", f"is {values.kind(options)}, not an Options")])
     merged = options or Options()
     known: dict[str, Any] = {}
     for name, value in fields.items():
@@ -97,165 +94,16 @@ def _no_such_option(name: str) -> str:
     return f"there is no such option; did you mean {near[0]}?" if near else "there is no such option"
 
 
-def _kind(value: object) -> str:
-    """What a value is, where the value itself may be a secret."""
-    return f"of type {type(value).__name__}"
-
-
-def _shown(value: object) -> str:
-    """The value as it was given; what is told of it is redacted and cut later, in one place."""
-    return repr(value)
-
-
-def _optional(check: Check) -> Check:
-    return lambda value: None if value is None else check(value)
-
-
-def _text(value: Any) -> str | None:
-    if not isinstance(value, str):
-        return f"is {_shown(value)}, not text"
-    if not value.strip():
-        return "is empty"
-    return _odd_characters(value)
-
-
-def _odd_characters(value: str) -> str | None:
-    if "\0" in value:
-        return "holds a NUL character"
-    try:
-        os.fsencode(value)
-    except UnicodeEncodeError:
-        return "holds half a character (a lone surrogate)"
-    return None
-
-
-def _flag(value: Any) -> str | None:
-    return None if isinstance(value, bool) else f"is {_shown(value)}, not True or False"
-
-
-def _one_of(*choices: str) -> Check:
-    def check(value: Any) -> str | None:
-        return None if value in choices else f"is {_shown(value)}, not one of {', '.join(choices)}"
-
-    return check
-
-
-def _seconds(*, zero: bool) -> Check:
-    def check(value: Any) -> str | None:
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            return f"is {_shown(value)}, not a number of seconds"
-        if not (0 <= value < 10**9) or (value == 0 and not zero):
-            return f"is {value}: it must be {'0 or more' if zero else 'above 0'} seconds"
-        return None
-
-    return check
-
-
-def _whole(low: int, high: int) -> Check:
-    def check(value: Any) -> str | None:
-        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            return f"is {_shown(value)}, not a whole number from {low} to {high}"
-        return None
-
-    return check
-
-
-def _model(value: Any) -> str | None:
-    what = _text(value)
-    if what is None and (value.startswith("-") or any(c.isspace() for c in value)):
-        return f"is {_shown(value)}: a model has no blanks and no leading dash"
-    return what
-
-
-def _session(value: Any) -> str | None:
-    if isinstance(value, str) and is_session_id(value):
-        return None
-    return f"is {_shown(value)}: a session id has letters, digits, - and _ only"
-
-
-def _variables(value: Any) -> str | None:
-    if not isinstance(value, Mapping):
-        return f"is {_kind(value)}, not a mapping of names to values"
-    for name, text in value.items():
-        if not isinstance(name, str) or not name or "\0" in name:
-            return f"has {_shown(name)}, which cannot be a variable's name"
-        if "=" in name:
-            return f"has a name with = in it, which begins with {_shown(name.partition('=')[0])}"
-        if not isinstance(text, str):
-            # The value itself is not shown: it may be a secret.
-            return f"has a value for {name} that is not text"
-        if what := _odd_characters(text) or _odd_characters(name):
-            return f"{what}, in {name!r}"
-    return None
-
-
-def _file(value: Any) -> str | None:
-    what = _text(value)
-    if what is not None:
-        return what
-    if not os.path.exists(value):
-        return f"{_shown(value)} does not exist"
-    if os.path.isdir(value):
-        return f"{_shown(value)} is a folder, not a file"
-    if not os.path.isfile(value):
-        return f"{_shown(value)} is no regular file"
-    return None if os.access(value, os.R_OK) else f"{_shown(value)} cannot be read"
-
-
-def _folder(value: Any) -> str | None:
-    what = _text(value)
-    if what is not None:
-        return what
-    if not os.path.exists(value):
-        return f"{_shown(value)} does not exist"
-    if not os.path.isdir(value):
-        return f"{_shown(value)} is not a folder"
-    return None if os.access(value, os.R_OK | os.X_OK) else f"{_shown(value)} cannot be read"
-
-
-def _each(check: Check) -> Check:
-    def all_of(value: Any) -> str | None:
-        if not isinstance(value, tuple):
-            return f"is {_shown(value)}, not a list"
-        return next((what for one in value if (what := check(one))), None)
-
-    return all_of
-
-
-def _name(value: Any) -> str | None:
-    what = _text(value)
-    return f"has {_shown(value)}, which {what}" if what else None
-
-
-def _variable_name(value: Any) -> str | None:
-    return _variables({value: ""}) if isinstance(value, str) else f"has {_shown(value)}, not text"
-
-
-def _effort(value: Any) -> str | None:
-    if value in get_args(Effort):
-        return None
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _BIGGEST_BUDGET:
-        return None
-    return f"is {_shown(value)}, not one of {', '.join(get_args(Effort))} or a number of tokens"
-
-
-def _template_values(value: Any) -> str | None:
-    if not isinstance(value, Mapping):
-        return f"is {_kind(value)}, not a mapping of names to values"
-    for name, text in value.items():
-        if not isinstance(name, str) or not name.strip():
-            return f"has {_shown(name)}, which cannot be a name"
-        if not isinstance(text, str):
-            return f"has a value for {name} that is not text"
-    return None
-
-
 def _permissions(value: Any) -> str | None:
     if not isinstance(value, Permissions):
-        return f"is {_kind(value)}, not Permissions"
+        return f"is {values.kind(value)}, not Permissions"
     for name in value.__struct_fields__:
         given = getattr(value, name)
-        what = _optional(_one_of(*get_args(Power)))(given) if name in CAPABILITIES else _each(_name)(given)
+        what = (
+            values.optional(values.one_of(*get_args(Power)))(given)
+            if name in CAPABILITIES
+            else values.each(values.name)(given)
+        )
         if what:
             return f"{name} {what}"
     return None
@@ -263,19 +111,19 @@ def _permissions(value: Any) -> str | None:
 
 def _servers(value: Any) -> str | None:
     if not isinstance(value, Mapping):
-        return f"is {_kind(value)}, not a mapping of names to servers"
+        return f"is {values.kind(value)}, not a mapping of names to servers"
     for name, server in value.items():
-        what = _name(name) or _server(server)
+        what = values.name(name) or _server(server)
         if what is None and not all(c.isalnum() or c in "-_." for c in name):
             what = "a server's name has letters, digits, -, _ and . only"
         if what:
-            return f"{_shown(name)}: {what}"
+            return f"{values.shown(name)}: {what}"
     return None
 
 
 def _server(server: Any) -> str | None:
     if not isinstance(server, McpServer):
-        return f"is {_kind(server)}, not an McpServer"
+        return f"is {values.kind(server)}, not an McpServer"
     if (server.command is None) == (server.url is None):
         return "needs either a command or a url"
     for name, check in _SERVER_CHECKS.items():
@@ -285,7 +133,7 @@ def _server(server: Any) -> str | None:
 
 
 def _url(value: Any) -> str | None:
-    if what := _text(value):
+    if what := values.text(value):
         return what
     return (
         None if value.startswith(("http://", "https://")) else "begins neither with http:// nor with https://"
@@ -294,58 +142,60 @@ def _url(value: Any) -> str | None:
 
 def _argument(value: Any) -> str | None:
     """Like a text, but it may be empty."""
-    return f"has {_shown(value)}, not text" if not isinstance(value, str) else _odd_characters(value)
+    return (
+        f"has {values.shown(value)}, not text" if not isinstance(value, str) else values.odd_characters(value)
+    )
 
 
-_SERVER_CHECKS: dict[str, Check] = {
-    "command": _optional(_text),
-    "args": _each(_argument),
-    "env": _variables,
-    "cwd": _optional(_text),
-    "url": _optional(_url),
-    "headers": _variables,
-    "timeout": _optional(_seconds(zero=False)),
-    "include_tools": _each(_name),
-    "exclude_tools": _each(_name),
+_SERVER_CHECKS: dict[str, values.Check] = {
+    "command": values.optional(values.text),
+    "args": values.each(_argument),
+    "env": values.variables,
+    "cwd": values.optional(values.text),
+    "url": values.optional(_url),
+    "headers": values.variables,
+    "timeout": values.optional(values.seconds(zero=False)),
+    "include_tools": values.each(values.name),
+    "exclude_tools": values.each(values.name),
 }
 
 
-_CHECKS: dict[str, Check] = {
-    "cwd": _text,
-    "make_cwd": _flag,
-    "model": _optional(_model),
-    "effort": _optional(_effort),
-    "approval": _one_of(*get_args(Approval)),
+_CHECKS: dict[str, values.Check] = {
+    "cwd": values.text,
+    "make_cwd": values.flag,
+    "model": values.optional(values.model),
+    "effort": values.optional(values.effort),
+    "approval": values.one_of(*get_args(Approval)),
     "permissions": _permissions,
-    "trust_workspace": _flag,
-    "resume": _optional(_session),
-    "session_id": _optional(_session),
-    "fresh": _flag,
-    "when_busy": _one_of(*get_args(WhenBusy)),
-    "template": _optional(_text),
-    "variables": _template_values,
-    "instructions": _optional(_file),
-    "images": _each(_file),
-    "videos": _each(_file),
-    "files": _each(_file),
-    "include_dirs": _each(_folder),
-    "skills": _each(_folder),
+    "trust_workspace": values.flag,
+    "resume": values.optional(values.session),
+    "session_id": values.optional(values.session),
+    "fresh": values.flag,
+    "when_busy": values.one_of(*get_args(WhenBusy)),
+    "template": values.optional(values.text),
+    "variables": values.template_values,
+    "instructions": values.optional(values.file),
+    "images": values.each(values.file),
+    "videos": values.each(values.file),
+    "files": values.each(values.file),
+    "include_dirs": values.each(values.folder),
+    "skills": values.each(values.folder),
     "mcp_servers": _servers,
-    "system_prompt": _optional(_file),
-    "max_turns": _optional(_whole(1, 100_000)),
-    "max_attempts": _optional(_whole(1, 10)),
-    "timeout": _optional(_seconds(zero=False)),
-    "idle_timeout": _optional(_seconds(zero=False)),
-    "start_timeout": _optional(_seconds(zero=False)),
-    "grace": _seconds(zero=True),
-    "leftovers": _one_of(*get_args(Leftovers)),
-    "home": _text,
-    "gemini": _optional(_text),
-    "env": _variables,
-    "env_file": _optional(_file),
-    "env_only": _optional(_each(_variable_name)),
-    "telemetry": _flag,
-    "offline": _flag,
-    "literal": _flag,
-    "line_limit": _whole(1024, 2**40),
+    "system_prompt": values.optional(values.file),
+    "max_turns": values.optional(values.whole(1, 100_000)),
+    "max_attempts": values.optional(values.whole(1, 10)),
+    "timeout": values.optional(values.seconds(zero=False)),
+    "idle_timeout": values.optional(values.seconds(zero=False)),
+    "start_timeout": values.optional(values.seconds(zero=False)),
+    "grace": values.seconds(zero=True),
+    "leftovers": values.one_of(*get_args(Leftovers)),
+    "home": values.text,
+    "gemini": values.optional(values.text),
+    "env": values.variables,
+    "env_file": values.optional(values.file),
+    "env_only": values.optional(values.each(values.variable_name)),
+    "telemetry": values.flag,
+    "offline": values.flag,
+    "literal": values.flag,
+    "line_limit": values.whole(1024, 2**40),
 }
