@@ -44,7 +44,8 @@ def test_a_whole_run(events: Any, watch: Any) -> None:
         "All well.\n\n"
         "✓ success in 3.4 s · g-pro, g-flash · scripted, no real model\n"
         "  31,204 tokens in (23,000 cached) · 120 out · 35 thinking\n"
-        '  resume: geminids run --offline --resume s-1 "…"'
+        '  resume: geminids run --offline --resume s-1 "…"\n'
+        "  transcript: geminids sessions show s-1"
     )
 
 
@@ -280,6 +281,13 @@ def test_resume_works_when_it_is_pasted(events: Any, watch: Any) -> None:
     seen = watch(width=50, home="isolated").show(events.started(cwd="/some where"), events.text("x"))
     seen.show(events.finished())
     assert """resume: geminids run --home isolated --cwd '/some where' --resume s-1 "…"\x1b""" in seen.raw
+
+
+def test_the_transcript_is_named_by_the_beginning_of_a_uuid(events: Any, watch: Any) -> None:
+    """And by its home, where that is not the usual one."""
+    seen = watch(home="isolated").show(events.started(), events.text("x"))
+    seen.show(events.finished(session_id="0e8b0bd4-b565-4c7c-89da-41156b4a7b0f"))
+    assert "transcript: geminids sessions show 0e8b0bd4 --home isolated\n" in seen.screen + "\n"
 
 
 @pytest.mark.parametrize("fields", [{"session_id": None}, {"clear_session": True}])

@@ -31,7 +31,7 @@ _own = functools.partial(click.option, cls=FlagOption, group="Output")
     "go_on",
     is_flag=True,
     group="Folder and session",
-    help="Go on with the newest session of the folder, as --resume latest.",
+    help="Go on with the newest session of the folder, or begin one where there is none.",
 )
 @_own("--output", "-o", type=click.Choice(_OUTPUTS), help="[default: pretty on a terminal, text in a pipe]")
 @_own("--save-events", metavar="FILE", help="Write all events to FILE, one JSON object a line.")

@@ -54,6 +54,10 @@ def sessions() -> None:
     A session is named by its id, by six or more characters that it begins with, by `latest`, or by its file. A session
     belongs to the folder that the agent worked in. Exit codes: 0 done, 1 not found or damaged, 2 bad usage.
     """
+    try:
+        os.getcwd()
+    except OSError:
+        raise click.UsageError("the folder that you are in is gone: go to another one") from None
 
 
 @sessions.command("list", short_help="The sessions of a folder, newest first.")
@@ -128,7 +132,7 @@ def show(session: str, cwd: str | None, home: str, full: bool, as_json: bool) ->
     "form",
     type=click.Choice(("claude", "claude-jsonl", "markdown", "html", "atif", "json")),
     required=True,
-    help="See below.",
+    help="One of those above.",
 )
 @click.option("--out", metavar="FILE", help="Write a file that only you can read.  [default: stdout]")
 @click.option("--force", is_flag=True, help="Write over a file that is there.")
@@ -219,12 +223,17 @@ def _rescued(made: Rescue) -> list[str]:
 
 
 def _say(head: str, *lines: str | None) -> None:
-    from geminids.views.safe import one_line
+    from rich.text import Text
 
-    click.echo(one_line(head))
+    from geminids.views.safe import one_line
+    from geminids.views.screen import Screen
+
+    screen = Screen(sys.stdout)
+    screen.paragraph(Text(one_line(head, 4000), no_wrap=True))
     for line in lines:
         if line:
-            click.echo(f"  {one_line(line, 4000)}")
+            screen.paragraph(Text(one_line(line, 4000), no_wrap=True), indent=2)
+    screen.flush()
 
 
 def _print_table(found: Sequence[SessionInfo], shown: Sequence[SessionInfo], everywhere: bool) -> None:
@@ -239,7 +248,13 @@ def _print_table(found: Sequence[SessionInfo], shown: Sequence[SessionInfo], eve
 def _print_json(value: Any) -> None:
     import msgspec
 
-    from geminids.views.safe import clean
+    from geminids.cli.sessions_export import write_out
 
-    text = msgspec.json.encode(value)
-    click.echo(clean(text.decode()) if sys.stdout.isatty() else text)
+    try:
+        text = msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        # A path that is no UTF-8: escaped, it can still be told.
+        import json
+
+        text = json.dumps(msgspec.to_builtins(value)).encode()
+    write_out([text + b"\n"], None)

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-import click
 import msgspec
 
 from geminids.cli.sessions_lookup import Opened
@@ -19,9 +18,7 @@ from geminids.views.amounts import count
 from geminids.views.safe import clean
 from geminids.wire.journal_stream import open_journal, subagent_files
 
-__all__ = ["FORMATS", "exported", "facts_of", "may_write", "title_of", "write_out"]
-
-FORMATS = ("claude", "claude-jsonl", "markdown", "html", "atif", "json")
+__all__ = ["exported", "facts_of", "may_write", "title_of", "write_out"]
 
 
 def title_of(opened: Opened) -> str:
@@ -48,7 +45,7 @@ def exported(opened: Opened, form: str) -> Iterator[bytes]:
     if form == "claude-jsonl":
         from geminids.dialects.claude_transcript import transcript
 
-        return transcript(opened, cwd=opened.info.project or "")
+        return transcript(opened, cwd=clean(opened.info.project or ""))
     if form == "atif":
         from geminids.dialects.atif import trajectory
 
@@ -144,7 +141,8 @@ def _print(pieces: Iterable[bytes]) -> None:
     out = sys.stdout
     if out.isatty():
         for piece in pieces:
-            click.echo(clean(piece.decode("utf-8", "replace")), nl=False)
+            text = clean(piece.decode("utf-8", "replace"))
+            out.write(text.encode(out.encoding, "replace").decode(out.encoding))
         return
     for piece in pieces:
         out.buffer.write(piece)

@@ -25,7 +25,7 @@ _WIDEST_FOLDER = 18
 def why_not(info: SessionInfo) -> str | None:
     """Why Gemini CLI would not resume a session, None where it would, or where nothing speaks against it."""
     if info.damaged:
-        return "damaged: geminids sessions rescue"
+        return "damaged: rescue it"
     if info.resumable is False:
         return "a subagent's" if info.kind == "subagent" else "nothing to resume"
     return None

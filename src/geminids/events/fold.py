@@ -2,26 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from array import array
+from collections.abc import Callable, Iterable
+from typing import Any
 
-from geminids.events.model import Event, Started, Text, Thought, TokensUsed, ToolFinished, ToolStarted, Turn
+import msgspec
 
-__all__ = ["Fold"]
+from geminids.events.model import (
+    Event,
+    Started,
+    Text,
+    Thought,
+    TokensUsed,
+    ToolFinished,
+    ToolStarted,
+    Turn,
+    encode_event,
+)
+
+__all__ = ["Fold", "turns_of"]
+
+_Told = Thought | TokensUsed | ToolFinished
+_told: msgspec.json.Decoder[_Told] = msgspec.json.Decoder(_Told)
+# So many bytes are collected before they are compressed.
+_LOOSE = 64 * 1024
+_begins: msgspec.json.Decoder[list[int]] = msgspec.json.Decoder(list[int])
 
 
 class Fold:
     """Reads events one batch after the other, in order, and remembers what their end must say.
 
     The text is one string that grows in place: a million small strings would take sixty megabytes, and joining
-    them at the end would take the text a second time.
+    them at the end would take the text a second time. The other events are kept packed, some hundredths
+    of their size.
     """
 
     def __init__(self) -> None:
         self._text = ""
         self._answer_from = 0
         self._turn = 0
-        self._begins: list[tuple[int, int]] = []
-        self._others: list[Thought | TokensUsed | ToolFinished] = []
+        self._begins = array("Q")  # turn, place in the text, turn, place ...
+        self._packing = _Packing()
+        self._tokens: list[TokensUsed] = []
         self.attempts = 0
         self.session_id: str | None = None
         self.tool_calls = 0
@@ -35,13 +57,15 @@ class Fold:
                 if event.turn != turn:
                     turn = event.turn
                     self._grow(pieces)
-                    self._begins.append((turn, len(self._text)))
+                    self._begins.extend((turn, len(self._text)))
                 pieces.append(event.text)  # type: ignore[attr-defined]
             elif kind is ToolStarted or kind is ToolFinished:
                 self._grow(pieces)
                 self._take_tool(event)  # type: ignore[arg-type]
-            elif kind is Thought or kind is TokensUsed:
-                self._others.append(event)  # type: ignore[arg-type]
+            elif kind is Thought:
+                self._packing.add(event)
+            elif kind is TokensUsed:
+                self._tokens.append(event)  # type: ignore[arg-type]
             elif kind is Started:
                 pieces.clear()
                 turn = 0
@@ -51,7 +75,7 @@ class Fold:
 
     def _take_tool(self, event: ToolStarted | ToolFinished) -> None:
         if isinstance(event, ToolFinished):
-            self._others.append(event)
+            self._packing.add(event)
         if event.parent is None:
             # What a subagent does is no part of this conversation's text, and may be told late.
             self._answer_from = len(self._text)
@@ -60,8 +84,9 @@ class Fold:
     def _begin_attempt(self, event: Started) -> None:
         self._text = ""
         self._answer_from = 0
-        self._begins.clear()
-        self._others.clear()
+        del self._begins[:]
+        self._packing = _Packing()
+        self._tokens.clear()
         self.attempts += 1
         self.session_id = event.session_id or self.session_id
 
@@ -86,25 +111,80 @@ class Fold:
     @property
     def tokens(self) -> list[TokensUsed]:
         """The requests of the last attempt, in the order in which they became known."""
-        return [event for event in self._others if type(event) is TokensUsed]
+        return list(self._tokens)
 
-    def turns(self) -> tuple[Turn, ...]:
-        """The conversation in its true order, whichever order its events came in."""
-        ends = [*(begin for _, begin in self._begins[1:]), len(self._text)]
-        texts = {turn: self._text[begin:end] for (turn, begin), end in zip(self._begins, ends, strict=False)}
-        others: dict[int, list[Thought | TokensUsed | ToolFinished]] = {turn: [] for turn in texts}
-        for event in self._others:
-            others.setdefault(event.turn, []).append(event)
-        return tuple(
-            Turn(
-                number=number,
-                thoughts=tuple(event for event in others[number] if isinstance(event, Thought)),
-                text=texts.get(number, ""),
-                tools=_in_order([event for event in others[number] if isinstance(event, ToolFinished)]),
-                tokens=tuple(event for event in others[number] if isinstance(event, TokensUsed)),
-            )
-            for number in sorted(others)
+    def conversation(self, redacted: Callable[[str], str] = str) -> bytes:
+        """What `turns_of` needs beside the text, as `redacted` makes it: where turns begin, and all other events."""
+        lines = [*map(encode_event, self._tokens), msgspec.json.encode(self._places(redacted))]
+        return self._packing.finished(b"\n".join(lines))
+
+    def _places(self, redacted: Callable[[str], str]) -> list[int]:
+        places = self._begins.tolist()
+        size = len(redacted(self._text))
+        if size == len(self._text):
+            return places
+        # A secret was masked whose parts stand in two turns: the places move with it, as well as they can.
+        at, ends = 0, [*places[3::2], len(self._text)]
+        for number, end in enumerate(ends):
+            begin, places[2 * number + 1] = places[2 * number + 1], min(at, size)
+            at += len(redacted(self._text[begin:end]))
+        return places
+
+
+class _Packing:
+    """Events as lines of JSON, compressed: what a run's tools have said is kept for as long as its result."""
+
+    def __init__(self) -> None:
+        self._lines = bytearray()
+        self._packed = bytearray()
+        self._packer: Any = None
+
+    def add(self, event: Event) -> None:
+        self._lines += encode_event(event)
+        self._lines += b"\n"
+        if len(self._lines) > _LOOSE:
+            self._packed += self._made().compress(self._lines)
+            self._lines.clear()
+
+    def finished(self, last: bytes) -> bytes:
+        """All of it, with `last` behind it; more can be added afterwards."""
+        packer = self._made().copy()
+        return b"".join((self._packed, packer.compress(self._lines), packer.compress(last), packer.flush()))
+
+    def _made(self) -> Any:
+        if self._packer is None:
+            import zlib  # imported late: not before the CLI is spawned
+
+            self._packer = zlib.compressobj(1)
+        return self._packer
+
+
+def turns_of(text: str, conversation: bytes) -> tuple[Turn, ...]:
+    """The conversation in its true order, whichever order its events came in."""
+    if not conversation:
+        return ()
+    import zlib
+
+    events, _, last = b"\n".join((b"", zlib.decompress(conversation))).rpartition(b"\n")
+    places = _begins.decode(last)
+    ends = [*places[3::2], len(text)]
+    texts = {
+        turn: text[begin:end]
+        for turn, begin, end in zip(places[::2], places[1::2], ends, strict=bool(places))
+    }
+    others: dict[int, list[_Told]] = {turn: [] for turn in texts}
+    for event in _told.decode_lines(events):
+        others.setdefault(event.turn, []).append(event)
+    return tuple(
+        Turn(
+            number=number,
+            thoughts=tuple(event for event in others[number] if isinstance(event, Thought)),
+            text=texts.get(number, ""),
+            tools=_in_order([event for event in others[number] if isinstance(event, ToolFinished)]),
+            tokens=tuple(event for event in others[number] if isinstance(event, TokensUsed)),
         )
+        for number in sorted(others)
+    )
 
 
 def _in_order(tools: list[ToolFinished]) -> tuple[ToolFinished, ...]:

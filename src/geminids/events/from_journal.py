@@ -50,7 +50,7 @@ class Truth(msgspec.Struct, frozen=True, kw_only=True):
 
 def truth_of(call: ToolCall) -> Truth | None:
     """None while the tool still runs."""
-    response = _response(call.result)
+    response = _response(call)
     if response is None and call.status not in ("error", "cancelled"):
         return None
     output, error = _text(response, "output"), _text(response, "error")
@@ -67,13 +67,16 @@ def truth_of(call: ToolCall) -> Truth | None:
     )
 
 
-def _response(result: Any) -> Mapping[str, Any] | None:
-    for part in result if isinstance(result, list) else ():
-        found = part.get("functionResponse") if isinstance(part, dict) else None
-        response = found.get("response") if isinstance(found, dict) else None
-        if isinstance(response, dict):
-            return response
-    return None
+def _response(call: ToolCall) -> Mapping[str, Any] | None:
+    """The response to this very call: each of several calls may hold the responses to all of them (0.61.0)."""
+    told = [
+        found
+        for part in (call.result if isinstance(call.result, list) else ())
+        if isinstance(part, dict) and isinstance(found := part.get("functionResponse"), dict)
+    ]
+    own = [found for found in told if found.get("id") == call.id]
+    responses = [found.get("response") for found in own or told[:1]]
+    return next((response for response in responses if isinstance(response, dict)), None)
 
 
 def _text(response: Mapping[str, Any] | None, name: str) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +19,7 @@ __all__ = ["Journal"]
 
 # Between two looks: while a tool runs or an event waits, and while nothing does.
 _SOON, _IDLE = 0.02, 0.1
+_SELDOM = 5.0
 _SUFFIX = ".jsonl"
 FindFile = Callable[[str], Path | None]
 
@@ -50,6 +52,7 @@ class Journal:
         self._main = JournalTranslator(ledger, redactor)
         self._agents = Subagents(merge, stream, ledger, redactor)
         self._follower: Follower | None = None
+        self._search_at, self._search_gap = 0.0, _IDLE
         self._header_seen = False
         self._lost = False
         self._given_up = False
@@ -71,7 +74,10 @@ class Journal:
     def find(self) -> None:
         """See whether the journal is there: the CLI makes it before it says which session it is in."""
         init = self._stream.init
-        if self._follower is None and init is not None and init.session_id:
+        now = time.monotonic()
+        if self._follower is None and init is not None and init.session_id and now >= self._search_at:
+            # Seldom, once it was not there: to look for it is to list all sessions of the folder.
+            self._search_at, self._search_gap = now + self._search_gap, min(2 * self._search_gap, _SELDOM)
             try:
                 file = self._find(init.session_id)
             except (OSError, ValueError):

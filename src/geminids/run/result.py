@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from geminids.errors import RunFailed
+from geminids.events.fold import turns_of
 from geminids.events.model import EndedProcess, Finished, Turn, Usage
 from geminids.outcome import Failure, Outcome
 
@@ -30,13 +31,21 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     duration_ms: int
     ended: tuple[EndedProcess, ...]
     complete: bool
-    turns: tuple[Turn, ...] = ()
-    """The conversation of the last attempt in its true order; the events come in the order of arrival."""
+    conversation: bytes = b""
+    """What `turns` is made of, packed: most callers never ask, and the values would take much more memory."""
 
     @classmethod
-    def of(cls, finished: Finished, turns: tuple[Turn, ...] = ()) -> Result:
-        given = {name: getattr(finished, name) for name in cls.__struct_fields__ if name != "turns"}
-        return cls(**given, turns=turns)
+    def of(cls, finished: Finished, conversation: bytes = b"") -> Result:
+        given = {name: getattr(finished, name) for name in cls.__struct_fields__ if name != "conversation"}
+        return cls(**given, conversation=conversation)
+
+    @property
+    def turns(self) -> tuple[Turn, ...]:
+        """The conversation of the last attempt in its true order (the events come in the order of arrival).
+
+        Made anew each time: keep it in a variable.
+        """
+        return turns_of(self.text, self.conversation)
 
     def __repr__(self) -> str:
         # Texts are cut: when asyncio.run is over it formats what its task returned (signal.getsignal makes an
@@ -58,8 +67,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _short(value: object) -> str:
-    if isinstance(value, tuple) and value and isinstance(value[0], Turn):
-        return f"({len(value)} turns)"
+    if isinstance(value, bytes):
+        return f"({len(value)} bytes)"
     if isinstance(value, str) and len(value) > _SHOWN:
         return f"{value[:_SHOWN]!r}... ({len(value)} characters)"
     return repr(value)

@@ -87,20 +87,30 @@ class Run:
             if self._claim.fresh is not None:
                 told = f"a new session is begun: {self._claim.fresh}"
                 self._outbox.put([self._ledger.notice("warning", "fresh_session", told)])
-            holder = self._claim.take(self.options.resume)
+            holder = self._claim.take(self._session)
             if holder is None:
                 self._spawn()
             elif self.options.when_busy == "fail":
-                failure = busy(str(self.options.resume), holder)
+                failure = busy(str(self._session), holder)
                 self._finish(Ending("failed", failure.message, failure))
             else:
                 self._waits = True
-                told = f"waiting for session {self.options.resume}, in use by {holder}"
+                told = f"waiting for session {self._session}, in use by {holder}"
                 self._outbox.put([self._ledger.notice("warning", "session_busy", told)])
+        except SessionError as error:
+            failure = Failure(
+                kind="config", message=error.message, retryable=False, hint=error.hint or hint_for("config")
+            )
+            self._finish(Ending("failed", failure.message, failure))
         except Refused as refused:
             self._finish(Ending("failed", refused.failure.message, refused.failure))
         except Exception as error:
             self._finish(self._our_fault(error))
+
+    @property
+    def _session(self) -> str | None:
+        """The session that the caller has named, to go on with it or to begin it."""
+        return self.options.resume or self.options.session_id
 
     def _spawn(self) -> None:
         try:
@@ -112,8 +122,8 @@ class Run:
                 resumed=self._claim.file,
             )
             self._scratch, self._prompt = plan.scratch, ""
-            if plan.session_id is not None:
-                self._on_session(plan.session_id)
+            if plan.session_id is not None and (told := self._on_session(plan.session_id)):
+                self._outbox.put(told)
             lane = HeadlessLane(
                 plan,
                 self.options,
@@ -257,7 +267,7 @@ class Run:
         timeout = self.options.timeout
         until = None if timeout is None else self._began + timeout
         try:
-            free = await self._claim.wait(str(self.options.resume), lambda: self._stop_waiting is None, until)
+            free = await self._claim.wait(str(self._session), lambda: self._stop_waiting is None, until)
         except Exception as error:
             self._finish(self._our_fault(error))
             return
@@ -292,11 +302,12 @@ class Run:
         """The one place that makes a `Finished`."""
         lane, ledger = self._lane, self._ledger
         try:
-            usage, turns = self._usage(), self._fold.turns()
+            usage = self._usage()
+            conversation = self._fold.conversation(lane.redacted) if lane else b""
         except Exception as error:
             # A mistake of ours about tokens must not cost the caller the ending.
             self._outbox.put([ledger.notice("error", "protocol", f"tokens: {type(error).__name__}: {error}")])
-            usage, turns = None, ()
+            usage, conversation = None, b""
         if self._scratch is not None:
             self._scratch.close()
         self._claim.release()
@@ -321,7 +332,7 @@ class Run:
             ended=lane.ended if lane else (),
             complete=lane.complete if lane else False,
         )
-        self._result = Result.of(finished, turns)
+        self._result = Result.of(finished, conversation)
         self._outbox.put([finished])
         self._outbox.close()
         if self._gateway is not None:

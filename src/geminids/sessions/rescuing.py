@@ -28,7 +28,7 @@ class Rescue(msgspec.Struct, frozen=True, kw_only=True):
     file: str
     sources: tuple[str, ...]
     recovered: int
-    """Messages in the new session."""
+    """Messages that were found. The new session can have fewer: results of tools that stood twice stand once."""
     brought_back: int
     """Of these, how many the CLI would not have shown: behind a checkpoint, or in a file that it refuses."""
     partial: tuple[str, ...]

@@ -20,6 +20,8 @@ _MARKS = {"success": ("✓", "bold green"), "failed": ("✗", "bold red"), "time
 _OTHER_MARK = ("■", "bold yellow")
 _MOST_ENDED = 5
 _LONGEST_COMMAND = 40
+# An id that is longer is a uuid, whose beginning is enough.
+_SHORT = 35
 
 
 @dataclass
@@ -43,6 +45,7 @@ def footer(event: Finished, seen: Seen) -> Iterator[Text]:
         yield Text(told, "dim")
     if event.session_id and seen.answered and not event.clear_session:
         yield Text(f"resume: {_resume(event.session_id, seen)}", "dim", no_wrap=True)
+        yield Text(f"transcript: {_transcript(event.session_id, seen)}", "dim", no_wrap=True)
 
 
 def _head(event: Finished, seen: Seen) -> Text:
@@ -119,6 +122,14 @@ def _resume(session_id: str, seen: Seen) -> str:
     if seen.started is not None and not _is_here(seen.started.cwd):
         words += ["--cwd", seen.started.cwd]
     return clean(shlex.join([*words, "--resume", session_id])) + ' "…"'
+
+
+def _transcript(session_id: str, seen: Seen) -> str:
+    """The command finds a session of any folder, by the beginning of its id."""
+    words = ["geminids", "sessions", "show", session_id[:8] if len(session_id) > _SHORT else session_id]
+    if seen.home != "user":
+        words += ["--home", seen.home]
+    return clean(shlex.join(words))
 
 
 def _is_here(folder: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import IO
 
 from rich.cells import cell_len
@@ -23,8 +23,10 @@ _LEVELS = {"error": "red", "warning": "yellow"}
 _FOLDED_OUTPUT = 3
 _FOLDED_DIFF = 8
 _INDENT = 4
-# How much of a folded text is looked at: a long one is not cut into all its lines for the first three.
-_LOOKED_AT = 20_000
+_SIGNS = {"+": "green", "-": "red", "@": "cyan"}
+_BREAKS = "\r\n"
+# Of a folded line; more does not fit into any terminal.
+_LONGEST = 4000
 
 
 def taken_by(turn: TurnEnd) -> str:
@@ -153,38 +155,39 @@ class TranscriptView:
         self._screen.line(mark, title, Text(facts, "dim"), indent=indent + 2)
         diffs = [change.diff for change in entry.changes if change.diff]
         for diff in diffs:
-            self._rows(_coloured(diff), indent + 6, _FOLDED_DIFF)
+            self._diff(_without_head(diff), indent + 6)
         if entry.error:
-            self._rows((Text(row, "red dim") for row in self._lines(entry.error)), indent + 6, _FOLDED_OUTPUT)
+            self._block(entry.error, "red dim", indent + 6)
         if entry.output and (self._full or not diffs):
-            self._rows((Text(row, "dim") for row in self._lines(entry.output)), indent + 6, _FOLDED_OUTPUT)
+            self._block(entry.output, "dim", indent + 6)
 
-    def _lines(self, text: str) -> Iterator[str]:
-        part = text if self._full else text[:_LOOKED_AT]
-        for row in clean(part).strip("\n").split("\n"):
-            yield row.replace("\t", "    ")
-        if len(part) < len(text):
-            # Counted, not shown: what is beyond is folded anyhow.
-            yield from [""] * text.count("\n", len(part))
+    def _block(self, text: str, style: str, indent: int) -> None:
+        """The first lines of a text, or all of it at once: a Text for each line of a long one takes its time."""
+        if self._full:
+            whole = clean(text).strip("\n").expandtabs(4).replace("\n", "\n" + " " * indent)
+            self._screen.paragraph(Text(whole, style, no_wrap=True), indent=indent)
+            return
+        *rows, rest = f"{text.strip(_BREAKS)}\n".split("\n", _FOLDED_OUTPUT)
+        for row in rows:
+            self._screen.line(Text(clean(row[:_LONGEST]).expandtabs(4), style), indent=indent)
+        self._left(rest.count("\n"), indent)
 
-    def _rows(self, rows: Iterable[Text], indent: int, most: int) -> None:
-        left = 0
-        for number, row in enumerate(rows):
+    def _diff(self, rows: list[str], indent: int) -> None:
+        for row in rows if self._full else rows[:_FOLDED_DIFF]:
+            styled = Text(row, _SIGNS.get(row[:1], "dim"), no_wrap=True)
             if self._full:
-                row.no_wrap = True
-                self._screen.paragraph(row, indent=indent)
-            elif number < most:
-                self._screen.line(row, indent=indent)
+                self._screen.paragraph(styled, indent=indent)
             else:
-                left += 1
-        if left:
+                self._screen.line(styled, indent=indent)
+        self._left(0 if self._full else len(rows) - _FOLDED_DIFF, indent)
+
+    def _left(self, rows: int, indent: int) -> None:
+        if rows > 0:
             self._folded = True
-            self._screen.line(Text(f"… {count(left, 'more line')}", "dim italic"), indent=indent)
+            self._screen.line(Text(f"… {count(rows, 'more line')}", "dim italic"), indent=indent)
 
 
-def _coloured(diff: str) -> Iterator[Text]:
-    """A diff without its head, which the tool's own line has told."""
-    colours = {"+": "green", "-": "red", "@": "cyan"}
-    for row in clean(diff).strip("\n").split("\n"):
-        if not row.startswith(("Index: ", "=====", "--- ", "+++ ")):
-            yield Text(row.replace("\t", "    "), colours.get(row[:1], "dim"))
+def _without_head(diff: str) -> list[str]:
+    """The lines of a diff, but for those that name the file: the tool's own line has told it."""
+    rows = clean(diff).strip("\n").expandtabs(4).split("\n")
+    return [row for row in rows if not row.startswith(("Index: ", "=====", "--- ", "+++ "))]

@@ -12,7 +12,8 @@ from geminids.views.transcript import MARKS, facts_of, taken_by
 
 __all__ = ["markdown"]
 
-_FENCE = re.compile(r"(`{3,}|~{3,})([^`]*)")
+# Tildes count at the margin alone: an indented row may be of a paragraph, where they mean nothing.
+_FENCE = re.compile(r"( *)(`{3,})[^`]*|()(~{3,}).*")
 _TAG = re.compile(r"<(?=[A-Za-z/!?])")
 _SPAN = re.compile(r"`[^`]*`")
 _SPECIAL = re.compile(r"([\\`*_\[\]<>#|~])")
@@ -70,36 +71,54 @@ def _fenced(kind: str, text: str) -> str:
 
 
 def sanitised(text: str) -> str:
-    """Markdown as it is, but for HTML: a tag is shown as text, and a fence that was left open is closed.
+    """Markdown as it is, but for HTML: a tag is shown as text. One whose blocks of code are odd is shown as code.
 
     >>> sanitised("a <b>x</b> and `<T>`")
     'a &lt;b>x&lt;/b> and `<T>`'
     """
-    rows = list(_in_or_out(clean(text).strip("\n").split("\n")))
+    text = clean(text).strip("\n")
+    rows = list(_in_or_out(text.split("\n")))
+    outside = [row for row, inside in rows if not inside]
+    if any("```" in row or "~~~" in row for row in outside):
+        # A fence that a renderer might see and we do not would turn all that follows inside out.
+        return _fenced("", text)
     # Where a renderer might see code at other places than we do, no place counts as code.
-    careful = any(not inside and _is_doubtful(row) for row, inside in rows)
+    careful = any(row.count("`") % 2 or "``" in row or "\\`" in row for row in outside)
     shown = [row if inside and not careful else _without_tags(row, careful) for row, inside in rows]
     return "\n".join(shown)
 
 
 def _in_or_out(rows: list[str]) -> Iterator[tuple[str, bool]]:
-    """Each row, and whether it is of a block of code. One that is indented may end with its list: it is not told."""
-    fence = ""
-    for row in rows:
-        found = _FENCE.fullmatch(row)
-        yield row, bool(fence or found)
-        if not found:
+    """Each row, and whether it is of a block of code; one at the margin that was left open is closed."""
+    at = 0
+    while at < len(rows):
+        indent, fence = _fence(rows[at])
+        end = _end_of(rows, at, indent, fence) if fence else None
+        if not fence or (end is None and indent):
+            yield rows[at], False
+            at += 1
             continue
-        if not fence:
-            fence = found[1]
-        elif found[1].startswith(fence) and not found[2].strip():
-            fence = ""
-    if fence:
-        yield fence, True
+        last = len(rows) if end is None else end + 1
+        yield from ((row, True) for row in rows[at:last])
+        if end is None:
+            yield fence, True
+        at = last
 
 
-def _is_doubtful(row: str) -> bool:
-    return bool(row.count("`") % 2) or "``" in row or "\\`" in row or "~~~" in row
+def _fence(row: str) -> tuple[str, str]:
+    found = _FENCE.fullmatch(row)
+    return (found[1] or "", found[2] or found[4]) if found else ("", "")
+
+
+def _end_of(rows: list[str], start: int, indent: str, fence: str) -> int | None:
+    """Where a block of code ends. One that is indented may be of a list, and ends with it: all of it must be so."""
+    closing = re.compile(rf"{indent or ' {0,3}'}{fence}{fence[0]}*[ \t]*")
+    for number, row in enumerate(rows[start + 1 :], start + 1):
+        if closing.fullmatch(row):
+            return number
+        if indent and (_fence(row)[1] or (row.strip() and not row.startswith(indent))):
+            return None
+    return None
 
 
 def _without_tags(row: str, careful: bool) -> str:

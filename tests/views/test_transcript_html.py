@@ -1,0 +1,105 @@
+"""A stored session as a page: nothing of it is obeyed."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+import hostile_session
+from geminids.sessions.transcript import Agents, Entry, Prompt, Remark, Said, Thought, Tool, entries
+from geminids.views.transcript_html import html
+from geminids.wire.journal_stream import open_journal
+from recordings import recorded
+
+_OURS = {
+    *("html", "head", "meta", "title", "style", "body", "header", "h1", "div", "main", "footer", "details"),
+    *("summary", "b", "i", "span", "pre", "code", "ins", "del", "img"),
+}
+_EMPTY = {"meta", "img"}
+
+
+class _Page(HTMLParser):
+    """What a browser makes of it: its tags, whether they close, its texts."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str, str | None]] = []
+        self.text = ""
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += [(tag, name, value) for name, value in attrs]
+        if tag not in _EMPTY:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    def assert_ours(self) -> None:
+        assert self.open == []
+        assert set(self.tags) <= _OURS
+        for tag, name, value in self.attributes:
+            assert name in {"lang", "charset", "http-equiv", "content", "name", "class", "alt", "src"}, name
+            if name == "src":
+                assert tag == "img"
+                assert (value or "").startswith("data:image/png;base64,iVBOR")
+            if name == "class":
+                assert (value or "").replace(" ", "").isalpha()
+
+
+def test_a_hostile_session_brings_nothing_in() -> None:
+    """No tag, attribute or link but ours; an image only of a kind without scripts; the browser is told so too."""
+    text = "".join(html(hostile_session.BAD, hostile_session.BAD, entries(hostile_session.messages())))
+    page = _Page(text)
+    page.assert_ours()
+    assert page.tags.count("img") == 1
+    assert "<script>alert(1)</script>" in page.text
+    assert "\x1b" not in text
+    policies = [value or "" for _, name, value in page.attributes if name == "content"]
+    assert policies[0].startswith("default-src 'none'; style-src 'unsafe-inline'")
+    assert "script-src" not in policies[0]
+
+
+@given(st.text(alphabet="<>&\"'`*#/\n -=abo\\~!", max_size=60))
+def test_no_text_gets_out_of_its_place(text: str) -> None:
+    """Whatever stands in it, and in the little Markdown that is rendered."""
+    talk: list[Entry] = [
+        Prompt(text=text),
+        Thought(subject=text, text=text, depth=1),
+        Said(text=text),
+        Remark(level=text, text=text),
+        Tool(id=text, name=text, title=text, status="ok", output=text, error=text),
+    ]
+    _Page("".join(html(text, text, talk))).assert_ours()
+
+
+def test_code_and_bold_are_shown_as_such() -> None:
+    """Blocks of code, code, bold and headings; the rest as it is."""
+    said = Said(text="# Plan\nuse `a<b` **now**\n```py\nx < 1\n```\n[l](https://x.y)")
+    text = "".join(html("t", "f", [said]))
+    assert (
+        "<b>Plan</b>\nuse <code>a&lt;b</code> <b>now</b><pre>x &lt; 1\n</pre>[l](https://x.y)</div>" in text
+    )
+
+
+def test_a_real_session() -> None:
+    """Tools are folded, the subagent is set off, and it is one page."""
+    file, _ = recorded("0.61.0", "Ask an agent.")
+    journal = open_journal(file)
+    assert journal.header is not None
+    agents = Agents(Path(file), journal.header.session_id)
+    page = _Page("".join(html("Ask", "now", entries(journal.messages, agents))))
+    page.assert_ours()
+    assert page.tags.count("details") == 3
+    assert ("div", "class", "agent") in page.attributes
+    assert "The agent says 1." in page.text
