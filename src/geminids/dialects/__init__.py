@@ -1,1 +1,14 @@
 """Conversations and runs in the formats of other systems."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+_TONGUES = ("atif", "claude")
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _TONGUES:
+        raise AttributeError(f"module 'geminids.dialects' has no attribute {name!r}")
+    return import_module(f"geminids.dialects.{name}")
