@@ -1,4 +1,4 @@
-"""Run all benchmarks, or those named: start, events, line, journal, imports."""
+"""Run all benchmarks, or those named: start, events, line, journal, follow, imports."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks import events, imports, journal, line, sessions, start
+from benchmarks import events, follow, imports, journal, line, sessions, start
 from benchmarks.table import Row, say, show
 
 _ALL = {
@@ -19,6 +19,7 @@ _ALL = {
     "line": line.run,
     "sessions": sessions.run,
     "journal": journal.run,
+    "follow": follow.run,
     "imports": imports.run,
 }
 

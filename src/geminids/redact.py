@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-__all__ = ["MASK", "Redactor", "TextRedactor", "is_secret_name", "secrets_of"]
+__all__ = ["MASK", "Redactor", "TextRedactor", "is_secret_name", "secrets_in_words", "secrets_of"]
 
 MASK = "***"
 _MASK_BYTES = MASK.encode()
@@ -59,6 +59,29 @@ def _is_place(name: str, value: str) -> bool:
     return value.startswith(("/", "~", "./")) and (
         _PLACE_NAME.search(name) is not None or os.path.exists(value)
     )
+
+
+_NAMED = re.compile(r"--?([\w-]+)=(.+)", re.DOTALL)
+_IN_URL = re.compile(r"://[^/@\s:]*:([^/@\s]+)@|[?&]([\w-]+)=([^&#\s]+)")
+
+
+def secrets_in_words(words: Iterable[str]) -> frozenset[str]:
+    """The secrets among a program's arguments: behind a flag whose name says so, and in URLs.
+
+    >>> sorted(secrets_in_words(["--token", "hunter2hunter2", "http://u:urlpass99@host/?key=abcdefgh1"]))
+    ['abcdefgh1', 'hunter2hunter2', 'urlpass99']
+    """
+    found: set[str] = set()
+    before = ""
+    for word in words:
+        if before.startswith("-") and "=" not in before and is_secret_name(before.replace("-", "_")):
+            found.add(word)
+        if (named := _NAMED.fullmatch(word)) and is_secret_name(named[1].replace("-", "_")):
+            found.add(named[2])
+        for password, name, value in _IN_URL.findall(word):
+            found |= {password} if password else {value} if is_secret_name(name) else set()
+        before = word
+    return frozenset(secret for secret in found if len(secret) >= _SHORTEST)
 
 
 class Redactor:

@@ -139,7 +139,7 @@ def test_a_project_may_narrow(desk: Any) -> None:
         '[gemini]\napproval = "yolo"\ntimeout = 60\ntrust_workspace = true\nleftovers = "keep"\n'
         '[gemini.permissions]\nshell = "allow"\nallow_tools = ["a", "b"]\nonly_tools = ["a", "b", "c"]\n',
         '[gemini]\napproval = "auto_edit"\ntimeout = 5\nmax_turns = 3\ntrust_workspace = false\n'
-        'leftovers = "end"\nenv_only = ["LANG"]\nliteral = true\n'
+        'leftovers = "end"\nliteral = true\n'
         '[gemini.permissions]\nshell = "ask"\nallow_tools = ["a"]\nonly_tools = ["c", "d"]\n',
     )
     loaded = desk.load()
@@ -147,7 +147,6 @@ def test_a_project_may_narrow(desk: Any) -> None:
     assert loaded.warnings == ()
     assert (options.approval, options.timeout, options.max_turns) == ("auto_edit", 5, 3)
     assert (options.trust_workspace, options.leftovers, options.literal) == (False, "end", True)
-    assert options.env_only == ("LANG",)
     assert (options.permissions.shell, options.permissions.allow_tools) == ("ask", ("a",))
     assert options.permissions.only_tools == ("c",)
 
@@ -261,3 +260,11 @@ def test_reading_no_files_costs_next_to_nothing(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
+def test_a_project_cannot_take_variables_away(desk: Any) -> None:
+    """With them it would take the sandbox, the proxy or the gateway that the user has set."""
+    desk.write("", '[gemini]\nenv_only = ["PATH"]\n')
+    loaded = desk.load()
+    assert loaded.options.env_only is None
+    assert "env_only" in loaded.warnings[0]

@@ -57,3 +57,9 @@ def test_what_is_none_is_told(text: str, told: str) -> None:
     """One sentence, no traceback."""
     with pytest.raises(ValueError, match=told):
         servers_of(text)
+
+
+def test_a_name_with_json_behind_it() -> None:
+    """As the help says; not a command that begins with a brace."""
+    text = 'db={"command": "serve", "env": {"DB_PASSWORD": "x"}}'
+    assert servers_of(text) == {"db": McpServer(command="serve", env={"DB_PASSWORD": "x"})}

@@ -94,3 +94,11 @@ def test_offline_scene_in_an_empty_folder(run_cli: RunCli, tmp_path: Path) -> No
         lines = run_cli(gateway, "What is here?", empty, "--model=flash")
         assert len(gateway.requests) == 2
     assert "This folder is empty." in answer_of(lines)
+
+
+@pytest.mark.deep
+def test_a_line_separator_in_an_answer_is_no_end_of_a_line(world: Any) -> None:
+    """U+2028 goes over the wire escaped: raw, the CLI would take the answer for cut off and ask again."""
+    world.gateway.reply(text="one\u2028two")
+    assert world.ask().text == "one\u2028two"
+    assert len(world.gateway.requests) == 1

@@ -13,7 +13,7 @@ from geminids.config.places import Places
 from geminids.launch.environment import EnvFileProblem, read_env_file
 from geminids.launch.plan import Plan, Refused, make_plan
 from geminids.launch.prompt import MAX_PROMPT_BYTES, PromptProblem, check_prompt
-from geminids.options import Options, make_options
+from geminids.options import McpServer, Options, Permissions, make_options
 
 
 @pytest.fixture
@@ -227,3 +227,32 @@ def test_a_relative_home_is_made_absolute(
     monkeypatch.chdir(tmp_path)
     plan = plan_of(environ={"GEMINI_CLI_HOME": "home"})
     assert (Path(plan.env["GEMINI_CLI_HOME"]) / ".gemini" / "tmp").resolve() == tmp_path / "home/.gemini/tmp"
+
+
+def test_the_folder_is_the_one_that_node_sees(plan_of: Any, tmp_path: Path) -> None:
+    """Behind a link, what lies above the real folder counts: a `.env` there has no power either."""
+    (tmp_path / "mono" / "pkg").mkdir(parents=True)
+    (tmp_path / "mono" / ".gemini").mkdir()
+    (tmp_path / "mono" / ".gemini" / ".env").write_text("GOOGLE_GEMINI_BASE_URL=http://127.0.0.1:1\n")
+    (tmp_path / "link").symlink_to("mono/pkg")
+    plan = plan_of(cwd=str(tmp_path / "link"))
+    assert plan.cwd == str(tmp_path / "mono" / "pkg")
+    assert plan.env["GOOGLE_GEMINI_BASE_URL"] == ""
+    assert [found.kind for found in plan.neutralised] == ["env file"]
+
+
+def test_servers_that_are_not_there_are_told(plan_of: Any) -> None:
+    """A deny that denies nobody is a hole."""
+    servers = {"lab": McpServer(command="lab")}
+    with pytest.raises(Refused, match="deny_servers names lba, but the MCP servers of this run are: lab"):
+        plan_of(mcp_servers=servers, permissions=Permissions(deny_servers=("lba",)))
+
+
+def test_secrets_of_servers_are_known(plan_of: Any) -> None:
+    """Among their arguments and in their addresses too."""
+    servers = {
+        "a": McpServer(command="a", args=("--token", "argsecret-1", "--api-key=argsecret-2")),
+        "b": McpServer(url="http://u:urlsecret-3@127.0.0.1/?key=urlsecret-4"),
+    }
+    known = plan_of(mcp_servers=servers).secrets
+    assert {"argsecret-1", "argsecret-2", "urlsecret-3", "urlsecret-4"} <= known

@@ -103,3 +103,29 @@ def test_a_big_tree_does_not_hold_up_a_start(folder: Path) -> None:
     begin = time.monotonic()
     check_texts(str(folder), ("GEMINI.md",))
     assert time.monotonic() - begin < 1
+
+
+def test_a_text_that_is_too_long_to_be_looked_at_is_refused(folder: Path) -> None:
+    """Behind four megabytes of blanks an import counts all the same."""
+    (folder / "GEMINI.md").write_text("@./link.txt" + " " * 5_000_000)
+    assert "too many to look for" in _refused(folder)
+
+
+def test_folders_beside_it_are_looked_at_too(folder: Path, tmp_path: Path) -> None:
+    """What `include_dirs` names has texts of its own."""
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "GEMINI.md").symlink_to("../secret.txt")
+    check_texts(str(folder), ("GEMINI.md",))
+    with pytest.raises(TextProblem, match="leads out"):
+        check_texts(str(folder), ("GEMINI.md",), further=[str(tmp_path / "more")])
+
+
+def test_releases_that_look_up_to_the_root(folder: Path) -> None:
+    """Before 0.39.1, with or without a repository: what is above is looked at."""
+    inner = folder / "a"
+    inner.mkdir()
+    (inner / ".git").write_text("gitdir: elsewhere")
+    (folder / "GEMINI.md").symlink_to("../secret.txt")
+    check_texts(str(inner), ("GEMINI.md",))
+    with pytest.raises(TextProblem, match="leads out"):
+        check_texts(str(inner), ("GEMINI.md",), all_above=True)

@@ -189,3 +189,16 @@ def test_a_fifo_is_not_waited_for(repository: Repository) -> None:
     assert "is no regular file" in result.failure.message
     assert result.duration_ms < 2000
     assert Path(repository.cwd / ".env").is_fifo()
+
+
+@deep
+def test_a_folder_behind_a_link_has_no_more_power(repository: Repository, evil: Gateway) -> None:
+    """What lies above the real folder is looked at, not what lies above the link."""
+    world = repository.world
+    inner = repository.cwd / "pkg"
+    inner.mkdir()
+    repository.write(".gemini/.env", f"{HOST}={evil.url}\n")
+    (world.root / "link").symlink_to(inner)
+    closed = dict.fromkeys(("HTTPS_PROXY", "https_proxy"), "http://127.0.0.1:9")
+    _ask(world, without=(HOST,), env=closed, cwd=str(world.root / "link"))
+    assert evil.requests == []

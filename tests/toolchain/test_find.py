@@ -251,3 +251,13 @@ def test_usual_search_spawns_nothing(machine: Machine) -> None:
     environ = {**machine.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
+def test_a_tag_is_never_a_file_of_the_folder(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`--gemini nightly` in a repository that has a program of that name."""
+    program = machine.home / "nightly"
+    program.write_text("#!/bin/sh\ntouch ran\n")
+    program.chmod(0o755)
+    monkeypatch.chdir(machine.home)
+    assert "nightly is not installed" in str(missing(machine, "nightly"))
+    assert not (machine.home / "ran").exists()

@@ -26,7 +26,7 @@ def show(prompt: str, options: Options, *, as_json: bool = False) -> int:
     except Refused as refused:
         click.echo(f"geminids: {refused.failure.kind}: {refused.failure.message}", err=True)
         click.echo(f"  {refused.failure.hint}", err=True)
-        return 127 if refused.failure.kind == "cli_missing" else 1
+        return {"cli_missing": 127, "bad_option": 2, "bad_prompt": 2}.get(refused.failure.kind, 1)
     try:
         view = view_of(plan, os.environ)
     finally:

@@ -84,8 +84,11 @@ def run(
 
 def exit_code(result: Result) -> int:
     """The exit code of a result, as `geminids run --help` tells it."""
-    if result.failure is not None and result.failure.kind == "cli_missing":
+    kind = result.failure.kind if result.failure is not None else None
+    if kind == "cli_missing":
         return 127
+    if kind in ("bad_option", "bad_prompt"):
+        return 2
     return EXIT_CODES[result.outcome]
 
 

@@ -138,7 +138,8 @@ _TABLE: dict[str, dict[str, Any]] = dict(
         ),
         _row(_CLI, "env", "power", "--env", "NAME=VALUE", label="Variables of the CLI", secret=True),
         _row(_CLI, "env_file", "power", "--env-file", "FILE", paths=True),
-        _row(_CLI, "env_only", "narrows", "--env-only", "NAME", commas=True),
+        # It could take away the sandbox, the proxy or the gateway that the user has set by a variable.
+        _row(_CLI, "env_only", "power", "--env-only", "NAME", commas=True),
         _row(_CLI, "offline", "narrows", "--offline"),
         _row(_CLI, "telemetry", "free", "--telemetry"),
     )

@@ -7,7 +7,7 @@ import re
 import msgspec
 
 from geminids.options import McpServer, Options
-from geminids.redact import MASK, Redactor, is_secret_name, secrets_of
+from geminids.redact import MASK, Redactor, is_secret_name, secrets_in_words, secrets_of
 
 __all__ = ["masked"]
 
@@ -23,6 +23,7 @@ def masked(options: Options) -> Options:
     known = set(secrets_of(options.env))
     for server in options.mcp_servers.values():
         known |= secrets_of(server.env) | {value for value in server.headers.values() if len(value) >= 8}
+        known |= secrets_in_words((*server.args, server.url or ""))
     redactor = Redactor(known)
     servers = {name: _server(server, redactor) for name, server in options.mcp_servers.items()}
     return msgspec.structs.replace(options, env=_variables(options.env, redactor), mcp_servers=servers)

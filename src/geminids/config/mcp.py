@@ -20,7 +20,7 @@ _IDLE = ("description", "type", "name", "disabled", "trust")
 
 
 def servers_of(text: str) -> dict[str, McpServer]:
-    """The servers that `--mcp` names: `NAME=COMMAND`, `NAME=https://...`, JSON, or a file of it.
+    """The servers that `--mcp` names: `NAME=COMMAND`, `NAME=https://...`, `NAME=JSON`, JSON, or a file of it.
 
     Raises `ValueError` with what is wrong.
 
@@ -30,6 +30,8 @@ def servers_of(text: str) -> dict[str, McpServer]:
     if text.lstrip().startswith("{"):
         return _from_json(text, "the JSON")
     name, equals, words = text.partition("=")
+    if equals and name.strip() and words.lstrip().startswith("{"):
+        return _from_json(f'{{"{name.strip()}": {words}}}', f"what stands behind {name.strip()}=")
     if equals and name.strip() and not Path(text).is_file():
         return {name.strip(): _from_words(words.strip())}
     path = Path(text)

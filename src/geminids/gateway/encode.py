@@ -85,7 +85,11 @@ def sse(response: Any) -> bytes:
     >>> sse({"a": 1})
     b'data: {"a":1}\\r\\n\\r\\n'
     """
-    return b"data: " + msgspec.json.encode(response) + b"\r\n\r\n"
+    data = msgspec.json.encode(response)
+    # The CLI takes these two for the end of a line, and loses the answer.
+    for raw, escaped in ((b"\xe2\x80\xa8", b"\\u2028"), (b"\xe2\x80\xa9", b"\\u2029")):
+        data = data.replace(raw, escaped)
+    return b"data: " + data + b"\r\n\r\n"
 
 
 def error_body(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -31,6 +31,7 @@ __all__ = [
     "is_denied",
     "misspelt",
     "modes_of",
+    "unknown_servers",
 ]
 
 _WORKING: tuple[Approval, ...] = ("default", "auto_edit", "yolo")
@@ -98,13 +99,23 @@ def contradictions(permissions: Permissions) -> Iterator[str]:
 
 
 def misspelt(permissions: Permissions) -> Iterator[str]:
-    """Denies of tools that there are not, where one with nearly that name is: the CLI would pass over them."""
-    for tool in permissions.deny_tools:
-        if built_in(tool) is None and not is_mcp_name(tool):
-            from difflib import get_close_matches  # imported late: such a name is rare
+    """Names of tools that there are not, where one with nearly that name is: the CLI would pass over them."""
+    for field in ("allow_tools", "only_tools", "deny_tools"):
+        for tool in getattr(permissions, field):
+            if built_in(tool) is None and not is_mcp_name(tool):
+                from difflib import get_close_matches  # imported late: such a name is rare
 
-            for meant in get_close_matches(tool.lower(), [row.name for row in BUILT_IN], 1, 0.85):
-                yield f"deny_tools names {tool}, which is no tool; {meant} is one"
+                for meant in get_close_matches(tool.lower(), [row.name for row in BUILT_IN], 1, 0.85):
+                    yield f"{field} names {tool}, which is no tool; {meant} is one"
+
+
+def unknown_servers(permissions: Permissions, servers: Sequence[str]) -> Iterator[str]:
+    """MCP servers that there are not: a deny that denies nobody is a hole."""
+    there = ", ".join(servers) or "none"
+    for field in ("allow_servers", "deny_servers"):
+        for server in getattr(permissions, field):
+            if server not in servers:
+                yield f"{field} names {server}, but the MCP servers of this run are: {there}"
 
 
 class Verdicts(msgspec.Struct, frozen=True):

@@ -23,7 +23,7 @@ from geminids.launch.terms import Terms, make_terms
 from geminids.launch.workspace import Found
 from geminids.options import Options
 from geminids.outcome import FailureKind
-from geminids.redact import secrets_of
+from geminids.redact import secrets_in_words, secrets_of
 from geminids.toolchain import Gemini, Release, find
 
 if TYPE_CHECKING:
@@ -135,7 +135,8 @@ def _in_servers(options: Options) -> frozenset[str]:
     """What the caller gave to MCP servers in confidence."""
     servers = options.mcp_servers.values()
     headers = {value for server in servers for value in server.headers.values() if len(value) >= 8}
-    return frozenset(headers).union(*(secrets_of(server.env) for server in servers))
+    words = (secrets_in_words((*server.args, server.url or "")) for server in servers)
+    return frozenset(headers).union(*(secrets_of(server.env) for server in servers), *words)
 
 
 def _check_command(words: str, terms: Terms) -> None:
@@ -218,7 +219,8 @@ def _check_release(options: Options, release: Release) -> None:
 
 
 def _working_folder(options: Options, *, make: bool) -> str:
-    cwd = os.path.abspath(options.cwd)
+    # Without links, as Node itself sees it: what lies above the folder would else be looked for in the wrong place.
+    cwd = os.path.realpath(options.cwd)
     try:
         if make:
             os.makedirs(cwd, exist_ok=True)

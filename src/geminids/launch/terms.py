@@ -11,7 +11,7 @@ import msgspec
 
 from geminids.launch import distrust, policy, tool_lists, workspace
 from geminids.launch.home import SourceHome
-from geminids.launch.permissions import Verdicts, contradictions, is_denied, misspelt
+from geminids.launch.permissions import Verdicts, contradictions, is_denied, misspelt, unknown_servers
 from geminids.launch.refused import Refused
 from geminids.launch.servers import server_names, server_settings
 from geminids.launch.settings import Settings, SettingsProblem, merge, our_settings
@@ -61,7 +61,7 @@ def make_terms(
     `strange` are the skills of the folder that nobody vouches for.
     """
     theirs = _their_policies(source, cwd, environ)
-    _check(options, release, theirs)
+    _check(options, release, source, theirs)
     users = source.settings
     settings = merge(our_settings(options, auth_type), server_settings(options, users, release))
     if options.effort is not None:
@@ -93,13 +93,22 @@ def make_terms(
     )
 
 
-def _check(options: Options, release: Release, theirs: UserPolicies) -> None:
+def _has_extensions(source: SourceHome) -> bool:
+    """Extensions bring servers that we do not know by name."""
+    try:
+        return any(os.scandir(source.gemini / "extensions"))
+    except OSError:
+        return False
+
+
+def _check(options: Options, release: Release, source: SourceHome, theirs: UserPolicies) -> None:
     said = options.permissions
     wrong = [*contradictions(said), *misspelt(said), *policy.too_long(said)]
+    if not _has_extensions(source):
+        wrong += unknown_servers(said, server_names(options, source.settings))
     if wrong:
-        raise Refused(
-            "bad_option", f"permissions: {'; '.join(wrong)}", "Take one of the two away, or mend it."
-        )
+        hint = "Mend what is misspelt; of two that contradict each other, take one away."
+        raise Refused("bad_option", f"permissions: {'; '.join(wrong)}", hint)
     if release.policy_allows:
         return
     lacking = list(tool_lists.cannot_say(options.permissions, release, theirs))
@@ -145,7 +154,15 @@ def _workspace(
         )
     skills = tuple(workspace.Found("skill", skill.name, _near(skill.file, cwd)) for skill in strange)
     try:
-        seen = workspace.look_at(cwd, source.path, skills, text_names(settings))
+        seen = workspace.look_at(
+            cwd,
+            source.path,
+            skills,
+            text_names(settings),
+            further=options.include_dirs,
+            # Releases that know no --skip-trust look for texts up to the root.
+            all_above=not release.skip_trust_flag,
+        )
         return seen, distrust.distrust(seen, release, settings, environ)
     except workspace.WorkspaceProblem as problem:
         raise Refused("config", str(problem), problem.hint) from None

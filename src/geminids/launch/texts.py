@@ -35,13 +35,24 @@ def text_names(settings: dict[str, Any]) -> tuple[str, ...]:
     return tuple(name for name in names if isinstance(name, str) and name) or ("GEMINI.md",)
 
 
-def check_texts(folder: str, names: Sequence[str]) -> None:
-    """Look at the texts above (to where `.git` lies), in and below a folder; raises `TextProblem`."""
+def check_texts(
+    folder: str, names: Sequence[str], *, further: Sequence[str] = (), all_above: bool = False
+) -> None:
+    """Look at the texts above (to where `.git` lies), in and below a folder; raises `TextProblem`.
+
+    `further` are folders beside it that the run has; `all_above` is for releases that look up to the root.
+    """
     above = _up_to_git(os.path.realpath(folder))
     root = above[-1]
     for place in above:
         for name in names:
             _check(os.path.join(place, name), root, _DEEPEST)
+    for place in _parents(above[-1]) if all_above else ():
+        for name in names:
+            _check(os.path.join(place, name), place, _DEEPEST)
+    for place in map(os.path.realpath, further):
+        for name in names:
+            _check(os.path.join(place, name), place, _DEEPEST)
     for place in _below(above[0]):
         for name in names:
             _check(os.path.join(place, name), root, _DEEPEST)
@@ -56,6 +67,12 @@ def _up_to_git(folder: str) -> list[str]:
             return [folder]
         above.append(parent)
     return above
+
+
+def _parents(folder: str) -> Iterator[str]:
+    while (parent := os.path.dirname(folder)) != folder:
+        folder = parent
+        yield folder
 
 
 def _below(folder: str) -> Iterator[str]:
@@ -90,7 +107,9 @@ def _check(file: str, root: str, depth: int) -> None:
         raise TextProblem(f"{file} is a link that leads out of the folder, to {real}")
     if stat.S_ISFIFO(seen.st_mode) or stat.S_ISCHR(seen.st_mode):
         raise TextProblem(f"{file} is no regular file")
-    if depth and stat.S_ISREG(seen.st_mode) and seen.st_size <= _BIGGEST:
+    if stat.S_ISREG(seen.st_mode) and seen.st_size > _BIGGEST:
+        raise TextProblem(f"{file} has {seen.st_size:,} bytes, too many to look for what it brings in")
+    if depth and stat.S_ISREG(seen.st_mode):
         for named in _imports(file):
             # What is plainly elsewhere the CLI refuses by itself; a link it follows (before 0.61).
             path = os.path.normpath(os.path.join(os.path.dirname(file), named))

@@ -73,7 +73,13 @@ class Workspace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def look_at(
-    cwd: str, home: Path, skills: tuple[Found, ...] = (), texts: Sequence[str] = ("GEMINI.md",)
+    cwd: str,
+    home: Path,
+    skills: tuple[Found, ...] = (),
+    texts: Sequence[str] = ("GEMINI.md",),
+    *,
+    further: Sequence[str] = (),
+    all_above: bool = False,
 ) -> Workspace:
     """Read the folder's own `.gemini`, `.agents` and `.env`; raises `WorkspaceProblem` for what cannot be read.
 
@@ -88,7 +94,7 @@ def look_at(
     names = {file: _names_in(file) for file in env_files}
     agents = () if is_home else _entries(own / "agents", (".md", ".toml"))
     commands = () if is_home else _commands(own / "commands")
-    _check_texts(cwd, texts)
+    _check_texts(cwd, texts, further, all_above)
     found = [
         *_found_in_settings(settings, ".gemini/settings.json"),
         *(Found("env file", _telling(file), _short(file, folder)) for file in env_files),
@@ -192,9 +198,9 @@ def _telling(file: Path) -> str:
     return f"with {', '.join(names)}" if names else ""
 
 
-def _check_texts(cwd: str, names: Sequence[str]) -> None:
+def _check_texts(cwd: str, names: Sequence[str], further: Sequence[str], all_above: bool) -> None:
     try:
-        check_texts(cwd, names)
+        check_texts(cwd, names, further=further, all_above=all_above)
     except TextProblem as problem:
         hint = "Take it away, or run with trust_workspace if that file may be sent to the model."
         raise WorkspaceProblem(str(problem), hint) from None
@@ -204,6 +210,8 @@ def _text(file: Path) -> str:
     """A file of the workspace, or nothing where there is none; never waits, whatever it is."""
     try:
         seen = file.stat()
+        if stat.S_ISDIR(seen.st_mode) and file.name == ".env":
+            return ""  # `python -m venv .env`: the CLI passes over it too
         if not stat.S_ISREG(seen.st_mode):
             raise WorkspaceProblem(
                 f"{file} is no regular file", "Take it away: Gemini CLI would wait for it."

@@ -22,7 +22,7 @@ def without_power(found: Sequence[Found], ledger: Ledger) -> Iterator[Notice]:
     if any(one.kind != "env file" or one.name for one in found):
         kinds = Counter(one.kind for one in found)
         counted = ", ".join(_counted(kind, count) for kind, count in kinds.items())
-        text = f"this folder is not trusted: {counted} in it have no power (trust_workspace gives it)"
+        text = f"this folder is not trusted, and so without power: {counted} (trust_workspace gives it)"
         yield ledger.notice("warning", _CODE, text)
     for one in found:
         yield ledger.notice("info", _CODE, f"{one} has no power in this run")

@@ -115,8 +115,6 @@ def _wanted(wanted: str, environ: Mapping[str, str], places: Places) -> Gemini:
     for package in here:
         if _is_called(package.version, wanted, places):
             return _gemini(package, find_node(places, environ=environ))
-    if Version.parse(wanted) is None and Path(wanted).exists():
-        return _at(Path(wanted), "option", environ, places)
     looked = [f"{places.releases}: {', '.join(package.version for package in here) or 'nothing installed'}"]
     message = f"Gemini CLI {wanted} is not installed by geminids"
     raise CliMissing(message, hint=f"Run: geminids install {wanted}", looked=looked)
