@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from geminids.events.model import Event
@@ -12,7 +12,7 @@ from geminids.run.spool import Spool
 if TYPE_CHECKING:
     import anyio
 
-__all__ = ["Outbox"]
+__all__ = ["Events", "Outbox"]
 
 _LIMIT = 4 * 1024 * 1024
 # A line of one byte makes an event of some two hundred.
@@ -86,3 +86,23 @@ class Outbox:
         waiting, self._changed = self._changed, None
         if waiting is not None:
             waiting.set()
+
+
+class Events:
+    """The events one by one. No generator: a cancelled wait would end it, and the rest would be lost."""
+
+    def __init__(self, outbox: Outbox) -> None:
+        self._outbox = outbox
+        self._batch: Iterator[Event] = iter(())
+
+    def __aiter__(self) -> Events:
+        return self
+
+    async def __anext__(self) -> Event:
+        while True:
+            for event in self._batch:
+                return event
+            batch = await self._outbox.take()
+            if batch is None:
+                raise StopAsyncIteration
+            self._batch = iter(batch)

@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-import errno
-import os
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
-
-import msgspec
 
 from geminids.errors import GeminidsError, SessionError
 from geminids.events.fold import Fold
 from geminids.events.ledger import Ledger
 from geminids.events.model import Event, Finished, TokensUsed, Usage
 from geminids.ids import new_run_id
-from geminids.launch.plan import TELEMETRY, Plan, Refused, look_ahead, make_plan
+from geminids.launch.plan import TELEMETRY, Refused, look_ahead, make_plan
 from geminids.launch.scratch import Scratch
 from geminids.options import Options, make_options
-from geminids.outcome import Failure, FailureKind
 from geminids.run.claim import Claim, busy
 from geminids.run.headless import HeadlessLane
-from geminids.run.outbox import Outbox
+from geminids.run.mishaps import cannot_lock, our_fault, spawn_failed
+from geminids.run.outbox import Events, Outbox
 from geminids.run.reading import OnLine
 from geminids.run.result import Result
-from geminids.run.usage import by_request, remainder, usage_of
+from geminids.run.usage import settled
 from geminids.wire.endings import Ending
-from geminids.wire.hints import hint_for
 from geminids.wire.stream_json import stats_of
 
 if TYPE_CHECKING:
@@ -74,7 +69,7 @@ class Run:
         self._result: Result | None = None
         self._done: anyio.Event | None = None
         self._tasks: TaskGroup | None = None
-        self._events = _Events(self._outbox)
+        self._events = Events(self._outbox)
 
     def launch(self) -> None:
         """Spawn the CLI now, before an event loop runs; entering the block does it otherwise."""
@@ -98,14 +93,11 @@ class Run:
                 told = f"waiting for session {self._session}, in use by {holder}"
                 self._outbox.put([self._ledger.notice("warning", "session_busy", told)])
         except SessionError as error:
-            failure = Failure(
-                kind="config", message=error.message, retryable=False, hint=error.hint or hint_for("config")
-            )
-            self._finish(Ending("failed", failure.message, failure))
+            self._finish(cannot_lock(error))
         except Refused as refused:
             self._finish(Ending("failed", refused.failure.message, refused.failure))
         except Exception as error:
-            self._finish(self._our_fault(error))
+            self._finish(our_fault(error, self._redacted))
 
     @property
     def _session(self) -> str | None:
@@ -137,13 +129,13 @@ class Run:
             try:
                 lane.start()
             except OSError as error:
-                self._finish(_spawn_failed(error, plan))
+                self._finish(spawn_failed(error, plan))
             else:
                 self._lane = lane
         except Refused as refused:
             self._finish(Ending("failed", refused.failure.message, refused.failure))
         except Exception as error:
-            self._finish(self._our_fault(error))
+            self._finish(our_fault(error, self._redacted))
 
     def _on_session(self, session_id: str) -> list[Event]:
         """A new session has its id: nobody else shall resume it while this run goes on."""
@@ -250,7 +242,7 @@ class Run:
                 await self._lane.drive()
                 ending = self._lane.ending()
             except Exception as error:
-                ending = self._our_fault(error)
+                ending = our_fault(error, self._redacted)
             except BaseException:
                 # An event loop that is taken down: all was killed at once, and the run still says how it ended.
                 self._finish(self._lane.ending())
@@ -269,7 +261,7 @@ class Run:
         try:
             free = await self._claim.wait(str(self._session), lambda: self._stop_waiting is None, until)
         except Exception as error:
-            self._finish(self._our_fault(error))
+            self._finish(our_fault(error, self._redacted))
             return
         finally:
             self._waits = False
@@ -280,15 +272,8 @@ class Run:
         else:
             self._finish(Ending("timed_out", f"timed out after {timeout:g} s of waiting for the session"))
 
-    def _our_fault(self, error: Exception) -> Ending:
-        """A mistake of ours must not cost the caller the ending."""
-        while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
-            error = error.exceptions[0]
-        message = f"geminids itself failed: {type(error).__name__}: {error}"
-        if self._lane is not None:
-            message = self._lane.redacted(message)
-        failure = Failure(kind="protocol", message=message, retryable=False, hint=hint_for("protocol"))
-        return Ending("failed", message, failure)
+    def _redacted(self, text: str) -> str:
+        return self._lane.redacted(text) if self._lane is not None else text
 
     def _start_gateway(self) -> dict[str, str] | None:
         if not self.options.offline:
@@ -340,20 +325,12 @@ class Run:
 
     def _usage(self) -> Usage | None:
         """The tokens, request by request where those are known; what is told here for the first time is put out."""
-        lane = self._lane
-        result = lane.stream.result if lane else None
-        usage = usage_of(stats_of(result.stats)) if result else None
-        known = self._fold.tokens
-        told = self._written_down()
-        if told is not None:
-            # The journal has told the others already.
-            new = [one for one in told if not known or one.role == "utility"]
-        else:
-            new = remainder(usage, known, self._ledger)
-        new = [msgspec.structs.replace(one, seq=self._ledger.next()) for one in new] if told else new
+        result = self._lane.stream.result if self._lane else None
+        stats = stats_of(result.stats) if result else None
+        new, usage = settled(stats, self._fold.tokens, self._written_down(), self._ledger)
         self._fold.add(new)
         self._outbox.put(new)
-        return by_request(usage, [*known, *new], each=told is not None or not new)
+        return usage
 
     def _written_down(self) -> list[TokensUsed] | None:
         """The requests that the CLI has written down, where it was told to."""
@@ -363,37 +340,3 @@ class Run:
         from geminids.wire.telemetry import responses_in
 
         return tokens_used(responses_in(self._scratch.folder / TELEMETRY), Ledger())
-
-
-class _Events:
-    """The events one by one. No generator: a cancelled wait would end it, and the rest would be lost."""
-
-    def __init__(self, outbox: Outbox) -> None:
-        self._outbox = outbox
-        self._batch: Iterator[Event] = iter(())
-
-    def __aiter__(self) -> _Events:
-        return self
-
-    async def __anext__(self) -> Event:
-        while True:
-            for event in self._batch:
-                return event
-            batch = await self._outbox.take()
-            if batch is None:
-                raise StopAsyncIteration
-            self._batch = iter(batch)
-
-
-def _spawn_failed(error: OSError, plan: Plan) -> Ending:
-    """The system said no: which of CLI, folder and system is it?"""
-    kind: FailureKind = "crashed"
-    message = f"the CLI could not be started: {error.strerror or error}"
-    if not os.path.isdir(plan.cwd) or not os.access(plan.cwd, os.X_OK):
-        kind, message = "bad_option", f"cwd: {plan.cwd} is gone or cannot be entered"
-    elif error.errno == errno.E2BIG:
-        kind, message = "bad_option", "env: the environment is too large for this system"
-    elif isinstance(error, (FileNotFoundError, PermissionError)):
-        kind = "cli_missing"
-    failure = Failure(kind=kind, message=message, retryable=kind == "crashed", hint=hint_for(kind))
-    return Ending("failed", message, failure)

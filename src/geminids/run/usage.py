@@ -11,7 +11,24 @@ from geminids.events.ledger import Ledger
 from geminids.events.model import ModelUsage, TokensUsed, Usage
 from geminids.wire.stream_json import ModelStats, Stats
 
-__all__ = ["by_request", "remainder", "usage_of"]
+__all__ = ["by_request", "remainder", "settled", "usage_of"]
+
+
+def settled(
+    stats: Stats | None, known: Sequence[TokensUsed], written: Sequence[TokensUsed] | None, ledger: Ledger
+) -> tuple[list[TokensUsed], Usage | None]:
+    """At the end of a run: the requests that have not been told yet, and the usage.
+
+    `known` are those of the journal, `written` those of the telemetry, where there is one.
+    """
+    usage = usage_of(stats)
+    if written is None:
+        new = remainder(usage, known, ledger)
+    else:
+        # The journal has told the others already.
+        untold = [one for one in written if not known or one.role == "utility"]
+        new = [msgspec.structs.replace(one, seq=ledger.next()) for one in untold]
+    return new, by_request(usage, [*known, *new], each=written is not None or not new)
 
 
 def usage_of(stats: Stats | None) -> Usage | None:
