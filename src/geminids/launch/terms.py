@@ -96,7 +96,7 @@ def make_terms(
 def _has_extensions(source: SourceHome) -> bool:
     """Extensions bring servers that we do not know by name."""
     try:
-        return any(os.scandir(source.gemini / "extensions"))
+        return bool(os.listdir(source.gemini / "extensions"))
     except OSError:
         return False
 
