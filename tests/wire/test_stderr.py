@@ -91,3 +91,9 @@ def test_the_tail_is_bounded_and_noise_is_counted() -> None:
     assert len(told) == 201
     assert told[-1].message.startswith("99800 more lines")
     assert len(reader.tail) <= 64 * 1024
+
+
+def test_a_server_that_did_not_start_is_a_warning() -> None:
+    """The CLI says no more than that there is something: it must not be lost among the noise."""
+    [remark] = StderrReader().read("MCP issues detected. Run /mcp list for status.\n")
+    assert (remark.level, remark.code) == ("warning", "mcp")

@@ -66,6 +66,8 @@ def get(name: str, as_json: bool, cwd: str | None) -> int:
         _print_json({"name": f"gemini.{'.'.join(key)}", "value": value, "origin": origin})
     elif not _is_nothing(value):
         click.echo(_shown(value, whole=True))
+    else:
+        click.echo(f"gemini.{'.'.join(key)} is not set, and has no default", err=True)
     return 1 if _is_nothing(value) else 0
 
 

@@ -214,7 +214,7 @@ def _check_release(options: Options, release: Release) -> None:
         needed.append("include_directories_media")
     missing = [what for name in needed if (what := release.lacks(name))]
     if missing:
-        hint = "Install a newer release with `geminids install` and name it with `gemini=`, or do without."
+        hint = "Install a newer release with `geminids install` and name it with `gemini`, or do without."
         raise Refused("cli_unsupported", "; ".join(missing), hint)
 
 

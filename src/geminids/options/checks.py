@@ -84,7 +84,7 @@ def _cwd_problems(options: Options) -> list[tuple[str, str]]:
         return [("cwd", f"{options.cwd} is not a folder")]
     if options.make_cwd:
         return []
-    return [("cwd", f"{options.cwd} does not exist (make_cwd=True makes it)")]
+    return [("cwd", f"{options.cwd} does not exist (make_cwd makes it)")]
 
 
 def _no_such_option(name: str) -> str:

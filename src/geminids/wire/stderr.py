@@ -31,6 +31,7 @@ _KNOWN: tuple[tuple[str, str, str], ...] = (
     ("Error when talking to Gemini API", "warning", "api_error"),
     ("Approval mode overridden", "warning", "approval"),
     ("Security Warning", "warning", "security"),
+    ("MCP issues detected", "warning", "mcp"),
     ("Warning:", "info", "warning"),
 )
 _MOST_REMARKS = 200
