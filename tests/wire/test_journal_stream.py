@@ -175,7 +175,7 @@ print(count, (peak() - before) // 1024)
     ],
 )
 def test_memory_is_that_of_the_largest_message(tmp_path: Path, shape: str) -> None:
-    """80 MB with messages of 1 MB at most are read in a few MB; a checkpoint is one record, and is held whole, twice."""
+    """80 MB with messages of 1 MB at most are read in a few MB; a checkpoint is one record, held whole, twice."""
     file = tmp_path / "session.jsonl"
     made = [{"id": f"m{n}", "type": "user", "content": "x" * 1_000_000} for n in range(80)]
     with file.open("w") as out:
