@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-_TONGUES = ("atif", "claude")
+_TONGUES = ("atif", "capabilities", "claude")
 
 
 def __getattr__(name: str) -> Any:
