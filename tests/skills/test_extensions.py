@@ -19,7 +19,7 @@ def folder(tmp_path: Path) -> Path:
     return place
 
 
-def _names(folder: Path, cwd: str = "/work/here", **settings: Any) -> list[str]:
+def _names(folder: Path, cwd: str = "/place/here", **settings: Any) -> list[str]:
     return [extension.name for extension in active_extensions(folder, cwd, settings)]
 
 
@@ -28,12 +28,12 @@ def _names(folder: Path, cwd: str = "/work/here", **settings: Any) -> list[str]:
     [
         ([], True),
         (["!/*"], False),
-        (["!/work/*"], False),
-        (["!/work/here/"], False),
+        (["!/place/*"], False),
+        (["!/place/here/"], False),
         (["!/else/*"], True),
-        (["!/work/"], True),
-        (["!/*", "/work/here/*"], True),
-        (["/work/here/*", "!/*"], False),
+        (["!/place/"], True),
+        (["!/*", "/place/here/*"], True),
+        (["/place/here/*", "!/*"], False),
         ([1, None], True),
     ],
 )
