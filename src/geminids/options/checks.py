@@ -79,7 +79,8 @@ def _problems(options: Options) -> list[tuple[str, str]]:
 
 def _cwd_problems(options: Options) -> list[tuple[str, str]]:
     if os.path.isdir(options.cwd):
-        return []
+        usable = os.access(options.cwd, os.R_OK | os.X_OK)
+        return [] if usable else [("cwd", f"{options.cwd} cannot be read and entered")]
     if os.path.exists(options.cwd):
         return [("cwd", f"{options.cwd} is not a folder")]
     if options.make_cwd:

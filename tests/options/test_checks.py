@@ -1,0 +1,53 @@
+"""Options that cannot be are told before anything is started."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from geminids.errors import OptionsError
+from geminids.options import make_options
+
+NOBODY = 65534
+
+
+def _as_nobody(cwd: str) -> str:
+    """What `make_options` says to somebody without rights: asked in a process of its own, which gives root up."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        said = "nothing"
+        try:
+            if os.geteuid() == 0:
+                os.setgroups([])
+                os.setresgid(NOBODY, NOBODY, NOBODY)
+                os.setresuid(NOBODY, NOBODY, NOBODY)
+            make_options(cwd=cwd)
+        except OptionsError as error:
+            said = dict(error.problems)["cwd"]
+        finally:
+            os.write(writing, said.encode())
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as told:
+        said = told.read().decode()
+    os.waitpid(child, 0)
+    return said
+
+
+@pytest.mark.parametrize("mode", [0o000, 0o400, 0o100])
+def test_a_folder_that_cannot_be_read(tmp_path: Path, mode: int) -> None:
+    """Neither its names nor what is in it: one clear problem, also for one that can only be listed or entered."""
+    if os.geteuid() == 0:
+        # The way there, as far as it is pytest's own.
+        for folder in (tmp_path, *tmp_path.parents):
+            if "pytest-of-" in str(folder):
+                folder.chmod(folder.stat().st_mode | 0o055)
+    closed = tmp_path / "closed"
+    closed.mkdir()
+    closed.chmod(mode)
+    assert _as_nobody(str(closed)) == f"{closed} cannot be read and entered"
+    closed.chmod(0o755)
+    assert _as_nobody(str(closed)) == "nothing"
