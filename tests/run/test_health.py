@@ -228,19 +228,26 @@ def test_unknown_way(machine: Machine) -> None:
     "where", ["work/.env", "work/.gemini/.env", ".env", "home/.gemini/.env", "home/.env"]
 )
 def test_key_in_an_env_file(machine: Machine, tmp_path: Path, where: str) -> None:
-    """A key in the env file that the CLI itself would read counts, and is not shown."""
+    """A key in an env file counts where a run would have it, and is not shown: of a folder only if it is trusted."""
     file = tmp_path / where
     file.parent.mkdir(exist_ok=True)
     file.write_text(f"GEMINI_API_KEY={KEY}\n")
+    ok = Check("auth", "ok", f"API key (GEMINI_API_KEY in {file})")
+    assert machine.look(trust_workspace=True)["auth"] == ok
     check = machine.look()["auth"]
-    assert check == Check("auth", "ok", f"API key (GEMINI_API_KEY in {file})")
+    if where.startswith("home/"):
+        assert check == ok
+    else:
+        assert check.level == "error"
+        assert f"{file} has one, but it is not read" in check.detail
+        assert f"--env-file {file}" in (check.hint or "")
 
 
 def test_nearest_env_file(machine: Machine) -> None:
     """The CLI reads the nearest env file alone."""
     machine.write(".env", f"GEMINI_API_KEY={KEY}\n")
     (machine.work / ".env").write_text("COLOUR=blue\n")
-    assert machine.look()["auth"].level == "error"
+    assert machine.look(trust_workspace=True)["auth"].level == "error"
 
 
 def test_offline(machine: Machine) -> None:

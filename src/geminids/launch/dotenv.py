@@ -1,4 +1,4 @@
-"""`.env` files, as the CLI reads them (the npm package dotenv), and as `--env-file` takes them."""
+"""`.env` files as the CLI reads them (the npm package dotenv). `--env-file` is stricter: `launch/environment`."""
 
 from __future__ import annotations
 

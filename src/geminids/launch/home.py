@@ -13,7 +13,6 @@ import msgspec
 
 from geminids.config.places import Places, private_dir
 from geminids.launch.dotenv import read_dotenv
-from geminids.launch.environment import EnvFileProblem, read_env_file
 from geminids.launch.settings import Settings, SettingsProblem, read_settings
 from geminids.redact import secrets_of
 
@@ -157,11 +156,7 @@ def secrets_in_files(source: SourceHome, cwd: str) -> frozenset[str]:
     folders = (Path(cwd), *Path(cwd).parents, source.path)
     found = secrets_of(_mcp_variables(source.settings))
     for file in (folder / name for folder in folders for name in (".gemini/.env", ".env")):
-        for line in (_regular(file) or "").splitlines():
-            try:
-                found |= secrets_of(read_env_file(line, ""))
-            except EnvFileProblem:
-                continue  # the CLI passes over it too
+        found |= secrets_of(read_dotenv(_regular(file) or ""))
     return found
 
 

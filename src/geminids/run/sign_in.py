@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from geminids.launch.auth import Auth, choose_auth
-from geminids.launch.environment import EnvFileProblem, read_env_file
+from geminids.launch.dotenv import read_dotenv
 from geminids.launch.home import SourceHome
 from geminids.launch.settings import SettingsProblem
 from geminids.run.checks import Check, Scene
@@ -38,33 +38,41 @@ def auth(scene: Scene) -> Check:
     source = scene.source
     if isinstance(source, SettingsProblem):
         return Check("auth", "skipped", "the settings of this home cannot be read")
-    file, from_file = local_env(scene.cwd, source.path)
+    trusted = scene.options.trust_workspace
+    file, from_file = local_env(scene.cwd, source.path, trusted=trusted)
     env = {**from_file, **{name: value for name, value in scene.env.items() if value}}
     found = choose_auth(scene.env, source.settings)
     if found.mode == "none" and from_file:
-        # Nothing of ours then: the CLI reads that file, and chooses by what is in it.
+        # Nothing of ours then: the file is read for the run, and decides by what is in it.
         found = choose_auth(env, {})
         if found.mode != "none":
             found = Auth(found.mode, f"{found.source} in {file}")
-    return _judge(found, env, source)
+    check = _judge(found, env, source)
+    return check if trusted or check.level != "error" else _with_what_is_passed_over(check, scene, source)
 
 
-def local_env(cwd: Path, home: Path) -> tuple[Path | None, dict[str, str]]:
-    """The env file that the CLI would read by itself (settings.ts, findEnvFile), and what it sets."""
-    for file in (folder / name for folder in (cwd, *cwd.parents, home) for name in (".gemini/.env", ".env")):
+def _with_what_is_passed_over(check: Check, scene: Scene, source: SourceHome) -> Check:
+    """A key in the folder's own env file is a riddle to whoever put it there: the folder has no power."""
+    file, theirs = local_env(scene.cwd, source.path, trusted=True)
+    if file is None or choose_auth(theirs, {}).mode == "none":
+        return check
+    detail = f"{check.detail}; {file} has one, but it is not read: the folder is not trusted"
+    return Check("auth", "error", detail, f"Name it with --env-file {file}, or trust the folder.")
+
+
+def local_env(cwd: Path, home: Path, *, trusted: bool) -> tuple[Path | None, dict[str, str]]:
+    """The env file that a run takes variables from, and what it sets: the nearest (settings.ts, findEnvFile).
+
+    Files of the folder and above it count only where the folder is `trusted`.
+    """
+    folders = (cwd, *cwd.parents, home) if trusted else (home,)
+    for file in (folder / name for folder in folders for name in (".gemini/.env", ".env")):
         try:
-            text = file.read_text("utf-8", "replace")
+            return file, read_dotenv(file.read_text("utf-8", "replace"))
         except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError:
             return file, {}
-        found: dict[str, str] = {}
-        for line in text.splitlines():
-            try:
-                found |= read_env_file(line, str(file))
-            except EnvFileProblem:
-                continue  # the CLI passes over it too
-        return file, found
     return None, {}
 
 
