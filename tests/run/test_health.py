@@ -299,9 +299,11 @@ def test_read_only_folder(machine: Machine) -> None:
     ],
 )
 def test_trust(machine: Machine, env: dict[str, str], version: str, level: str) -> None:
-    """Variables that forbid trust are an error where the release heeds them."""
+    """Variables that forbid trust are an error where the release heeds them, and a run would hand them on."""
     cli = machine.cli if version == "0.61.0" else machine.package(version)
-    assert machine.look(env=env, gemini=str(cli))["trust"].level == level
+    assert machine.look(env=env, gemini=str(cli), trust_workspace=True)["trust"].level == level
+    untrusted = "ok" if "GEMINI_CLI_TRUST_WORKSPACE" in env else level
+    assert machine.look(env=env, gemini=str(cli))["trust"].level == untrusted
 
 
 def test_ripgrep(machine: Machine, tmp_path: Path) -> None:

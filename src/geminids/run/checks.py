@@ -171,15 +171,15 @@ def trust(scene: Scene) -> Check:
     if not release.needs_trust:
         return Check("trust", "ok", f"{release.name} asks for no trust in headless runs")
     said = scene.env.get("GEMINI_CLI_TRUST_WORKSPACE") or "true"
-    if said != "true" and not scene.options.offline:
+    # Without trust_workspace a run does not hand it on.
+    if said != "true" and scene.options.trust_workspace:
         detail = f"GEMINI_CLI_TRUST_WORKSPACE={said} in the environment: the CLI would refuse to run"
         return Check("trust", "error", detail, "Take it out of the environment, or set it to true.")
     if release.restricted_mode and scene.env.get("GEMINI_RESTRICTED_MODE") == "true":
         detail = "GEMINI_RESTRICTED_MODE=true in the environment: the CLI would refuse to run"
         return Check("trust", "error", detail, "Take it out of the environment.")
-    return Check(
-        "trust", "ok", "geminids trusts the folder for each run alone; your trusted folders stay as they are"
-    )
+    what = "is trusted for this run alone" if scene.options.trust_workspace else "has no power in a run"
+    return Check("trust", "ok", f"the folder {what}; your trusted folders stay as they are")
 
 
 def ripgrep(scene: Scene) -> Check:
