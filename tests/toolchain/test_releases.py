@@ -36,6 +36,7 @@ BOUNDARIES = [
     ("resume_latest_starts_fresh", "0.33.2", "0.34.0"),
     ("admin_policy", "0.34.0", "0.35.0"),
     ("acp_quota", "0.35.3", "0.36.0"),
+    ("warm", "0.53.0", "0.54.4"),
     ("topic_updates", "0.36.0", "0.37.2"),
     ("light_parent", "0.38.2", "0.39.0"),
     ("invoke_agent", "0.38.2", "0.39.0"),

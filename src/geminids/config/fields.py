@@ -120,6 +120,7 @@ _TABLE: dict[str, dict[str, Any]] = dict(
         _row(_LIMITS, "timeout", "narrows", "--timeout", "SECONDS"),
         _row(_LIMITS, "idle_timeout", "narrows", "--idle-timeout", "SECONDS"),
         _row(_LIMITS, "start_timeout", "narrows", "--start-timeout", "SECONDS"),
+        _row(_LIMITS, "permission_timeout", "narrows", "--permission-timeout", "SECONDS"),
         _row(_LIMITS, "grace", "narrows", "--grace", "SECONDS"),
         _row(_LIMITS, "leftovers", "narrows", "--leftovers", "WHAT"),
         _row(_LIMITS, "line_limit", "narrows", None),

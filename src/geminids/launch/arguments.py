@@ -11,7 +11,7 @@ from geminids.launch.terms import POLICY, USERS_POLICY, Terms
 from geminids.options import Options
 from geminids.toolchain import Gemini
 
-__all__ = ["flags_of", "minted_id", "policy_flags"]
+__all__ = ["flags_of", "folder_flags", "minted_id", "policy_flags"]
 
 
 def policy_flags(terms: Terms, env: Mapping[str, str]) -> Sequence[str]:
@@ -50,5 +50,10 @@ def flags_of(options: Options, session_id: str | None) -> Sequence[str]:
         flags.append(f"--resume={options.resume}")
     if session_id is not None:
         flags.append(f"--session-id={session_id}")
+    return [*flags, *folder_flags(options)]
+
+
+def folder_flags(options: Options) -> Sequence[str]:
+    """`--include-directories` for each further folder."""
     folders = [_listed(os.path.abspath(folder), "the folder") for folder in options.include_dirs]
-    return [*flags, *(f"--include-directories={folder}" for folder in folders)]
+    return [f"--include-directories={folder}" for folder in folders]

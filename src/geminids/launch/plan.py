@@ -5,29 +5,23 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from geminids.config.places import Places
-from geminids.errors import CliMissing, ToolchainError
-from geminids.launch import environment, home
+from geminids.errors import ToolchainError
+from geminids.launch import environment
 from geminids.launch.arguments import flags_of, minted_id, policy_flags
-from geminids.launch.auth import Auth, choose_auth
+from geminids.launch.auth import Auth
 from geminids.launch.compose import with_media, words_of
+from geminids.launch.ground import make_ground
 from geminids.launch.permissions import Verdicts
 from geminids.launch.refused import Refused
 from geminids.launch.scratch import Scratch, sweep
-from geminids.launch.settings import SettingsProblem, merge
-from geminids.launch.terms import Terms, make_terms
+from geminids.launch.terms import Terms
 from geminids.launch.workspace import Found
 from geminids.options import Options
-from geminids.outcome import FailureKind
-from geminids.redact import secrets_in_words, secrets_of
 from geminids.toolchain import Gemini, Release, find
-
-if TYPE_CHECKING:
-    from geminids.skills.find import Skill
 
 __all__ = ["TELEMETRY", "Plan", "Refused", "look_ahead", "make_plan"]
 
@@ -94,19 +88,11 @@ def _planned(
     scratch: Scratch,
     dry: bool,
 ) -> Plan:
-    if os.name == "nt":
-        raise Refused("cli_unsupported", "runs need Linux or macOS so far", "Run it under WSL.")
     words = words_of(prompt, options, run_id)
-    env = environment.base_environment(environ, options, _env_file(options))
-    if gateway_env is not None:
-        env = environment.offline_environment(env, gateway_env)
-    gemini = _find(options, env, places)
-    _check_release(options, gemini.release)
-    cwd = _working_folder(options, make=options.make_cwd and not dry)
-    stdin, opened = with_media(words, options, gemini.release, cwd, scratch)
-    auth, terms, env, in_files = _with_home(options, gemini.release, env, cwd, places)
+    ground = make_ground(options, environ, places, gateway_env, dry=dry)
+    gemini, terms, env = ground.gemini, ground.terms, ground.env
+    stdin, opened = with_media(words, options, gemini.release, ground.cwd, scratch)
     _check_command(words, terms)
-    env = environment.headless_environment(env)
     if options.telemetry:
         env |= environment.telemetry_environment(str(scratch.folder / TELEMETRY))
     session_id = options.session_id or minted_id(options, gemini)
@@ -118,25 +104,17 @@ def _planned(
             *policy_flags(terms, env),
             *terms.flags,
         ),
-        cwd=cwd,
+        cwd=ground.cwd,
         env=env,
         stdin=stdin,
         session_id=session_id,
         gemini=gemini,
-        auth=auth,
-        secrets=secrets_of(env) | in_files | _in_servers(options),
+        auth=ground.auth,
+        secrets=ground.secrets,
         scratch=scratch,
         verdicts=terms.verdicts,
         neutralised=terms.neutralised,
     )
-
-
-def _in_servers(options: Options) -> frozenset[str]:
-    """What the caller gave to MCP servers in confidence."""
-    servers = options.mcp_servers.values()
-    headers = {value for server in servers for value in server.headers.values() if len(value) >= 8}
-    words = (secrets_in_words((*server.args, server.url or "")) for server in servers)
-    return frozenset(headers).union(*(secrets_of(server.env) for server in servers), *words)
 
 
 def _check_command(words: str, terms: Terms) -> None:
@@ -165,126 +143,3 @@ def look_ahead(options: Options) -> None:
         )
     except (ToolchainError, OSError):
         pass  # the plan will say it
-
-
-def _env_file(options: Options) -> dict[str, str]:
-    if options.env_file is None:
-        return {}
-    try:
-        return environment.read_env_file(Path(options.env_file).read_text("utf-8"), options.env_file)
-    except (OSError, UnicodeDecodeError, environment.EnvFileProblem) as error:
-        raise Refused("bad_option", f"env_file: {error}", "Write one NAME=value a line.") from None
-
-
-def _find(options: Options, env: Mapping[str, str], places: Places) -> Gemini:
-    try:
-        return find(options.gemini, environ=env, places=places)
-    except OSError as error:
-        hint = "Name another folder with GEMINIDS_HOME."
-        raise Refused("config", f"{places.root} cannot be used: {error.strerror}", hint) from None
-    except ToolchainError as error:
-        kind: FailureKind = "cli_missing" if isinstance(error, CliMissing) else "cli_unsupported"
-        raise Refused(kind, _with_places(error), error.hint or "Run `geminids install`.") from None
-
-
-def _with_places(error: ToolchainError) -> str:
-    """Its message, and the first places that were looked at where it does not name them itself."""
-    looked = [place for place in error.looked if place not in error.message]
-    more = f"; and {len(looked) - 3} more places" if len(looked) > 3 else ""
-    return f"{error.message} (looked at {'; '.join(looked[:3])}{more})" if looked else error.message
-
-
-def _check_release(options: Options, release: Release) -> None:
-    """Refuse what this release cannot do, rather than let it end in a riddle."""
-    needed = ["stream_json"]
-    if options.resume is not None:
-        needed.append("resume")
-    if options.session_id is not None:
-        needed.append("session_id_flag")
-    if options.approval == "plan":
-        needed.append("plan_mode")
-    if options.effort is not None:
-        needed.append("model_configs")
-    if options.skills:
-        needed += ["private_home", "skills"]
-    if options.home != "user":
-        needed.append("private_home")
-    if options.include_dirs:
-        # Older ones take the flag, and look into it on a terminal alone.
-        needed.append("include_directories_media")
-    missing = [what for name in needed if (what := release.lacks(name))]
-    if missing:
-        hint = "Install a newer release with `geminids install` and name it with `gemini`, or do without."
-        raise Refused("cli_unsupported", "; ".join(missing), hint)
-
-
-def _working_folder(options: Options, *, make: bool) -> str:
-    # Without links, as Node itself sees it: what lies above the folder would else be looked for in the wrong place.
-    cwd = os.path.realpath(options.cwd)
-    try:
-        if make:
-            os.makedirs(cwd, exist_ok=True)
-    except OSError as error:
-        raise Refused(
-            "bad_option", f"cwd: {cwd} cannot be made: {error.strerror}", "Name another folder."
-        ) from None
-    return cwd
-
-
-def _with_home(
-    options: Options, release: Release, env: dict[str, str], cwd: str, places: Places
-) -> tuple[Auth, Terms, dict[str, str], frozenset[str]]:
-    """Choose the sign-in and write the settings where this release reads them; tell what secrets lie there."""
-    try:
-        source = home.source_home(options.home, env, places)
-        if not options.trust_workspace:
-            env = {**home.variables_of(source, options.env_only), **env}
-        auth = choose_auth(env, source.settings)
-        strange = () if options.trust_workspace else _strange_skills(cwd, release, source, places)
-        terms = make_terms(options, release, source, cwd, env, auth.selected_type, strange)
-        secrets = home.secrets_in_files(source, cwd)
-        env = {name: value for name, value in env.items() if name not in terms.drop} | terms.env
-        return auth, terms, env | _written(options, release, source, terms, env, places), secrets
-    except SettingsProblem as problem:
-        raise Refused("config", str(problem), "Mend that file, or run with home='isolated'.") from None
-
-
-def _strange_skills(cwd: str, release: Release, source: home.SourceHome, places: Places) -> tuple[Skill, ...]:
-    """The skills of the folder that nobody vouches for."""
-    if not any(os.path.isdir(os.path.join(cwd, name, "skills")) for name in (".gemini", ".agents")):
-        return ()
-    from geminids.skills.trust import untrusted_skills  # imported late: few folders have skills
-
-    return untrusted_skills(cwd, release, places, home=source.path)
-
-
-def _written(
-    options: Options,
-    release: Release,
-    source: home.SourceHome,
-    terms: Terms,
-    env: Mapping[str, str],
-    places: Places,
-) -> dict[str, str]:
-    """Write the home or the system settings; return the variables that lead the CLI there."""
-    found: dict[str, str] = {}
-    try:
-        if release.private_home:
-            settings = merge(source.settings, terms.settings)
-            where = home.write_home(source, settings, places, files=terms.files, skills=options.skills)
-            found = {"GEMINI_CLI_HOME": str(where), home.SOURCE: str(source.path)}
-        if terms.system or not release.private_home:
-            system = terms.system if release.private_home else merge(terms.system, terms.settings)
-            found["GEMINI_CLI_SYSTEM_SETTINGS_PATH"] = str(home.system_settings_file(system, env, places))
-        return found
-    except OSError as error:
-        raise Refused(
-            "config", f"the private home cannot be written: {error}", _where_to(error, source, places)
-        ) from None
-
-
-def _where_to(error: OSError, source: home.SourceHome, places: Places) -> str:
-    theirs = str(error.filename or "").startswith(f"{source.path}{os.sep}") and source.name != "isolated"
-    if theirs:
-        return f"Make {source.path} writable (sessions land there), or run with home='isolated'."
-    return f"Make {places.root} writable, or name another folder with GEMINIDS_HOME."

@@ -188,6 +188,7 @@ _CHECKS: dict[str, values.Check] = {
     "timeout": values.optional(values.seconds(zero=False)),
     "idle_timeout": values.optional(values.seconds(zero=False)),
     "start_timeout": values.optional(values.seconds(zero=False)),
+    "permission_timeout": values.optional(values.seconds(zero=False)),
     "grace": values.seconds(zero=True),
     "leftovers": values.one_of(*get_args(Leftovers)),
     "home": values.text,

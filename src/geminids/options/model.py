@@ -124,6 +124,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     start_timeout: Annotated[
         Seconds | None, Meta(description="Ends a run whose CLI has said nothing for this many seconds.")
     ] = 120.0
+    permission_timeout: Annotated[
+        Seconds | None,
+        Meta(description="Seconds that somebody has to answer when the agent asks; after them it is a no."),
+    ] = 300.0
     grace: Annotated[
         float, Meta(description="Seconds between the request to end and the kill.", ge=0, lt=10**9)
     ] = 5.0

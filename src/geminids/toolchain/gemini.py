@@ -36,11 +36,11 @@ class Gemini(msgspec.Struct, frozen=True, kw_only=True):
     node: Node | None
     release: Release
 
-    def command(self, places: Places) -> tuple[str, ...]:
-        """The beginning of its argv."""
+    def command(self, places: Places, *, lasting: bool = False) -> tuple[str, ...]:
+        """The beginning of its argv; `lasting` for a process that stays."""
         if self.node is None:
             return (str(self.entry),)
-        return (str(self.node.path), *node_arguments(self.node, places), str(self.entry))
+        return (str(self.node.path), *node_arguments(self.node, places, lasting=lasting), str(self.entry))
 
 
 class Package(msgspec.Struct, frozen=True):

@@ -100,8 +100,8 @@ def npm_script(node: Node) -> Path | None:
     return script if script.is_file() else None
 
 
-def node_arguments(node: Node, places: Places) -> tuple[str, ...]:
-    """What `node` gets before the script: heap and compile cache.
+def node_arguments(node: Node, places: Places, *, lasting: bool = False) -> tuple[str, ...]:
+    """What `node` gets before the script: heap and compile cache. A `lasting` process shall stay small.
 
     As arguments and never as NODE_OPTIONS: the environment would reach the user's own Node programs.
     """
@@ -110,10 +110,14 @@ def node_arguments(node: Node, places: Places) -> tuple[str, ...]:
     if heap:
         # What the CLI's own parent process would give its child (utils/relaunch, getNodeMemoryArgs).
         arguments.append(f"--max-old-space-size={heap}")
+    if lasting:
+        # 30 sessions with two turns each: 302 MB instead of 370, at the same speed (1 MB: 297, but turns of 36 ms).
+        arguments.append("--max-semi-space-size=4")
     if node.has_compile_cache:
-        # The CLI makes so much garbage when it loads that collecting it takes a tenth of the start: 976 ms became
-        # 916 with Node 24, for 23 MB. With Node 20 it takes longer.
-        arguments += ["--min-semi-space-size=64", "--max-semi-space-size=64"]
+        if not lasting:
+            # The CLI makes so much garbage when it loads that collecting it takes a tenth of the start: 976 ms
+            # became 916 with Node 24, for 23 MB. With Node 20 it takes longer.
+            arguments += ["--min-semi-space-size=64", "--max-semi-space-size=64"]
         preload = _preload(places)
         if preload:
             arguments += ["--require", str(preload)]

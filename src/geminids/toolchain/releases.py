@@ -67,6 +67,7 @@ ABILITIES: tuple[Ability, ...] = (
     Ability("acp_set_mode",              "0.31",   None,   "session/set_mode on ACP"),
     Ability("acp_set_model",             "0.33",   None,   "session/set_model on ACP"),
     Ability("acp_quota",                 "0.36",   None,   "token counts in the answer of session/prompt"),
+    Ability("warm",                      "0.54",   None,   "warm lane (ACP with tool results in its journal)"),
     Ability("single_process",            "0.6",    None,   "a run in one process by GEMINI_CLI_NO_RELAUNCH"),
     Ability("light_parent",              "0.39",   None,   "a parent process that swallows signals"),
     Ability("relaunch_loops_on_42",      "0.6",    "0.23", "an endless relaunch after exit 42"),
@@ -138,6 +139,7 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
     acp_set_mode: bool
     acp_set_model: bool
     acp_quota: bool
+    warm: bool
     single_process: bool
     light_parent: bool
     relaunch_loops_on_42: bool
