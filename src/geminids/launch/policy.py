@@ -20,9 +20,9 @@ from geminids.options import CAPABILITIES, Approval, Permissions
 from geminids.toolchain import Release
 from geminids.toolchain.tools import SHELL, built_in, is_mcp_name, tools_with
 
-__all__ = ["Rule", "our_rules", "policy_text", "too_long"]
+__all__ = ["ASK", "DENY", "REST", "Rule", "banned", "our_rules", "policy_text", "too_long"]
 
-_DENY, _ALLOW, _REST = 999, 2, 1
+DENY, ASK, _ALLOW, REST = 999, 998, 2, 1
 _LONGEST = 2048
 _IN_NAMES = string.ascii_letters + string.digits + "_.-"
 _NAMES: dict[Approval, str] = {"default": "default", "auto_edit": "autoEdit", "yolo": "yolo", "plan": "plan"}
@@ -39,12 +39,15 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     """A regular expression on the call's arguments, which the engine writes as JSON with sorted names."""
     redirection: bool = False
     server: str | None = None
+    agent: str | None = None
+    """Only for calls that this subagent makes."""
     message: str | None = None
 
     def fields(self) -> dict[str, Any]:
         return {
             "toolName": self.tools[0] if len(self.tools) == 1 else list(self.tools),
             **({"mcpName": self.server} if self.server else {}),
+            **({"subagent": self.agent} if self.agent else {}),
             **({"argsPattern": self.arguments} if self.arguments else {}),
             "decision": self.decision,
             "priority": self.priority,
@@ -54,36 +57,41 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
         }
 
 
-def our_rules(permissions: Permissions, approval: Approval, release: Release) -> tuple[Rule, ...]:
+def our_rules(
+    permissions: Permissions, approval: Approval, release: Release, *, warm: bool = False
+) -> tuple[Rule, ...]:
     """The rules of a run. There are always some: no mode but `yolo` may end in `yolo`."""
-    return (*_denies(permissions, approval, release), *_allows(permissions), *_only(permissions))
+    return (*_denies(permissions, approval, release, warm), *_allows(permissions), *_only(permissions))
 
 
 def too_long(permissions: Permissions) -> Iterator[str]:
     """Commands whose rule the engine would drop, be it a deny: it takes 2048 characters (isSafeRegExp)."""
     for command in (*permissions.allow_commands, *permissions.deny_commands):
-        if max(len(_allowed_begin(command)), len(_banned(command))) > _LONGEST:
+        if max(len(_allowed_begin(command)), len(banned(command))) > _LONGEST:
             yield f"the command {command[:40]!r}... is too long for a rule"
 
 
-def _denies(permissions: Permissions, approval: Approval, release: Release) -> Iterator[Rule]:
+def _denies(permissions: Permissions, approval: Approval, release: Release, warm: bool) -> Iterator[Rule]:
     by_reason: dict[str, list[str]] = {}
-    for tool, why in denied_tools(permissions).items():
+    for tool, why in denied_tools(permissions, warm=warm).items():
         by_reason.setdefault("not in only_tools" if why.endswith("not in only_tools") else why, []).append(
             tool
         )
     if approval != "yolo" and release.plan_mode:
         # Leaving plan mode sets a headless run to yolo, with nobody asked (core/src/tools/exit-plan-mode.ts,
         # getAllowApprovalMode): a run that may only read could enter it, leave it and do anything.
-        by_reason[f"approval={approval} stays as it is"] = ["exit_plan_mode", "enter_plan_mode"]
+        by_reason["the mode stays as it is" if warm else f"approval={approval} stays as it is"] = [
+            "exit_plan_mode",
+            "enter_plan_mode",
+        ]
     for why, tools in by_reason.items():
-        yield Rule(tools=tuple(tools), decision="deny", priority=_DENY, message=why)
+        yield Rule(tools=tuple(tools), decision="deny", priority=DENY, message=why)
     if is_denied(permissions, "mcp") or _only_built_in(permissions):
         why = "not in only_tools" if permissions.only_tools else "mcp is not allowed"
         yield _of_server("*", "deny", message=why)
     for command in permissions.deny_commands:
         why = "in deny_commands"
-        yield Rule(tools=(SHELL,), arguments=_banned(command), decision="deny", priority=_DENY, message=why)
+        yield Rule(tools=(SHELL,), arguments=banned(command), decision="deny", priority=DENY, message=why)
     for server in permissions.deny_servers:
         yield _of_server(server, "deny")
 
@@ -121,7 +129,7 @@ def _allowed_begin(command: str) -> str:
     return rf'^\{{\x00?"command":"{_escaped(command)}[\s"]'
 
 
-def _banned(command: str) -> str:
+def banned(command: str) -> str:
     """More than `commandPrefix` finds: tabs and broken lines between words, and the program by its path.
 
     No group in it is repeated: the engine drops such an expression.
@@ -146,7 +154,7 @@ def _only(permissions: Permissions) -> Iterator[Rule]:
         if modes:
             shell = tool == SHELL
             yield Rule(tools=(tool,), decision="allow", priority=_ALLOW, modes=modes, redirection=shell)
-    yield Rule(tools=("*",), decision="deny", priority=_REST, message="not in only_tools")
+    yield Rule(tools=("*",), decision="deny", priority=REST, message="not in only_tools")
 
 
 def _only_built_in(permissions: Permissions) -> bool:
@@ -155,7 +163,7 @@ def _only_built_in(permissions: Permissions) -> bool:
 
 def _of_server(server: str, decision: str, *, message: str | None = None) -> Rule:
     """For all tools of a server, or of all servers (`*`)."""
-    priority, modes = (_ALLOW, allowable_modes("mcp")) if decision == "allow" else (_DENY, ())
+    priority, modes = (_ALLOW, allowable_modes("mcp")) if decision == "allow" else (DENY, ())
     return Rule(
         tools=("*",), server=server, decision=decision, priority=priority, modes=modes, message=message
     )

@@ -10,7 +10,7 @@ from geminids.options import McpServer, Options
 from geminids.toolchain import Release
 from geminids.toolchain.tools import is_mcp_name, server_of
 
-__all__ = ["server_names", "server_settings"]
+__all__ = ["distrusted_servers", "server_names", "server_settings"]
 
 # A list of allowed servers that names none of them: an empty list would mean that all are.
 _NONE = ["geminids-allows-none"]
@@ -43,6 +43,12 @@ def server_settings(options: Options, users: Settings, release: Release) -> Sett
     if excluded:
         settings["mcp"] = {"excluded": list(dict.fromkeys([*_excluded(users), *excluded]))}
     return settings
+
+
+def distrusted_servers(users: Settings) -> Settings:
+    """Settings that take the user's trust away from MCP servers: on ACP it is a yes to every question."""
+    servers = {name: {"trust": False} for name in _theirs(users)}
+    return {"mcpServers": servers} if servers else {}
 
 
 def _wanted(servers: dict[str, Any], only: list[str]) -> dict[str, list[str]]:

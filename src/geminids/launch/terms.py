@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from geminids.launch import distrust, policy, tool_lists, workspace
+from geminids.launch.contradictions import contradictions, misspelt, unknown_servers
 from geminids.launch.home import SourceHome
-from geminids.launch.permissions import Verdicts, contradictions, is_denied, misspelt, unknown_servers
+from geminids.launch.permissions import Verdicts, is_denied, session_mode, without_asks
 from geminids.launch.refused import Refused
-from geminids.launch.servers import server_names, server_settings
+from geminids.launch.servers import distrusted_servers, server_names, server_settings
 from geminids.launch.settings import Settings, SettingsProblem, merge, our_settings
 from geminids.launch.texts import text_names
 from geminids.launch.thinking import thinking_settings
-from geminids.launch.user_policies import UserPolicies, user_policies
+from geminids.launch.user_policies import Table, UserPolicies, user_policies
 from geminids.options import Options
 from geminids.toolchain import Release
 
@@ -45,6 +46,8 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     commands: tuple[str, ...] = ()
     """Slash commands of the folder, which must not be called."""
     verdicts: Verdicts
+    mode: str = ""
+    """The approval mode to set in a session of a warm process, in the words of ACP."""
 
 
 def make_terms(
@@ -55,23 +58,36 @@ def make_terms(
     environ: Mapping[str, str],
     auth_type: str | None,
     strange: Sequence[Skill] = (),
+    *,
+    warm: bool = False,
+    asks: bool = False,
 ) -> Terms:
     """All that follows from the options and from what lies in the folder; raises `Refused`.
 
-    `strange` are the skills of the folder that nobody vouches for.
+    `strange` are the skills of the folder that nobody vouches for. `warm` is for an ACP process, `asks` where
+    somebody can be asked there.
     """
     theirs = _their_policies(source, cwd, environ)
-    _check(options, release, source, theirs)
+    # What rules and settings are made of; where somebody can be asked, an `ask` takes nothing away.
+    said = without_asks(options.permissions) if warm and asks else options.permissions
+    settled = msgspec.structs.replace(options, permissions=said)
+    if warm:
+        theirs = _for_warm(options, release, source, cwd, theirs)
+    _check(settled, release, source, theirs)
     users = source.settings
-    settings = merge(our_settings(options, auth_type), server_settings(options, users, release))
+    settings = merge(our_settings(options, auth_type), server_settings(settled, users, release))
     if options.effort is not None:
         settings = merge(settings, thinking_settings(options.effort, _model(options, environ, users)))
+    if warm and asks and options.permissions.mcp == "ask":
+        settings = merge(settings, distrusted_servers(users))
     # A name that cannot be read for sure cannot be turned off: then no skill is on.
-    if release.skills and (
-        is_denied(options.permissions, "skills") or not all(skill.sure for skill in strange)
-    ):
+    if release.skills and (is_denied(said, "skills") or not all(skill.sure for skill in strange)):
         settings = merge(settings, {"skills": {"enabled": False}})
-    files = _policy_files(options, release, theirs)
+    if warm:
+        tables = _warm_rules(options, release, source, cwd, theirs, asks=asks)
+    else:
+        tables = [rule.fields() for rule in policy.our_rules(said, options.approval, release)]
+    files = _policy_files(tables, release, theirs)
     if not release.policy_allows:
         settings = merge(
             settings,
@@ -79,6 +95,7 @@ def make_terms(
         )
     # Of the run's own settings too: what a repository changes is set back to what the caller has said.
     seen, held = _workspace(options, release, source, merge(users, settings), cwd, environ, strange)
+    servers = server_names(options, users)
     return Terms(
         settings=settings if held.system else merge(settings, held.settings),
         system=held.settings if held.system else {},
@@ -89,8 +106,38 @@ def make_terms(
         env={**held.env, **_variables(options)},
         neutralised=seen.found,
         commands=seen.commands,
-        verdicts=Verdicts.of(options, server_names(options, users), theirs.denied, release),
+        verdicts=Verdicts.of(options, servers, theirs.denied, release, warm=warm, asks=warm and asks),
+        mode=session_mode(options.approval) if warm else "",
     )
+
+
+def _for_warm(
+    options: Options, release: Release, source: SourceHome, cwd: str, theirs: UserPolicies
+) -> UserPolicies:
+    """The user's policies for a warm process, if it can be kept to what a headless run is kept to."""
+    from geminids.launch.asking import as_warm  # imported late: headless runs need none of it
+    from geminids.launch.hooks import passed_over
+
+    if not release.policy_allows:
+        hint = "Use Gemini CLI 0.34 or newer (`geminids install`), or a headless run."
+        raise Refused("cli_unsupported", f"{release.name} cannot be kept to its permissions while warm", hint)
+    if place := passed_over(source, Path(cwd) if options.trust_workspace else None):
+        why = f"{release.name} runs no BeforeTool hooks while warm, and there are some: {place}"
+        raise Refused("cli_unsupported", why, "Run it headless, or turn hooks off (hooksConfig.enabled).")
+    return as_warm(theirs, options.approval)
+
+
+def _warm_rules(
+    options: Options, release: Release, source: SourceHome, cwd: str, theirs: UserPolicies, *, asks: bool
+) -> list[Table]:
+    from geminids.launch.asking import agents_in, warm_rules
+
+    # The subagents that are the user's own, or of what the user has trusted.
+    folders = [source.gemini / "agents", *source.gemini.glob("extensions/*/agents")]
+    if options.trust_workspace:
+        folders.append(Path(cwd, ".gemini", "agents"))
+    agents = agents_in(folders)
+    return warm_rules(options.permissions, options.approval, release, theirs, agents, asks=asks)
 
 
 def _has_extensions(source: SourceHome) -> bool:
@@ -127,13 +174,10 @@ def _their_policies(source: SourceHome, cwd: str, environ: Mapping[str, str]) ->
         raise Refused("config", str(problem), "Mend that file, or run with home='isolated'.") from None
 
 
-def _policy_files(options: Options, release: Release, theirs: UserPolicies) -> dict[str, str]:
-    if not release.policy_allows:
+def _policy_files(tables: Sequence[Table], release: Release, theirs: UserPolicies) -> dict[str, str]:
+    if not release.policy_allows or not tables:
         return {}
-    rules = policy.our_rules(options.permissions, options.approval, release)
-    if not rules:
-        return {}
-    files = {POLICY: policy.policy_text([rule.fields() for rule in rules])}
+    files = {POLICY: policy.policy_text(tables)}
     return files if theirs.text is None else {**files, USERS_POLICY: theirs.text}
 
 

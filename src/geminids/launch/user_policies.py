@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from geminids.launch.home import SourceHome
 from geminids.launch.policy import policy_text
 from geminids.launch.settings import SettingsProblem
 
-__all__ = ["UserPolicies", "user_policies"]
+__all__ = ["Table", "UserPolicies", "as_text", "is_whole", "names_of", "user_policies"]
 
 # What is left for the user's own rules, between our denies and our allows.
 _LOWEST, _HIGHEST = 3, 997
@@ -39,6 +39,11 @@ class UserPolicies(msgspec.Struct, frozen=True):
     """Tools, with `*` at the end for several."""
     partly: tuple[str, ...] = ()
     """Tools that are denied for some arguments."""
+    rules: tuple[Table, ...] = ()
+    """As they stand in the files, the strongest first."""
+    checkers: tuple[Table, ...] = ()
+    excluded: tuple[str, ...] = ()
+    """Tools that the settings take away; `run_shell_command(rm)` takes away a command."""
 
 
 def user_policies(source: SourceHome, cwd: str, environ: Mapping[str, str]) -> UserPolicies:
@@ -51,11 +56,22 @@ def user_policies(source: SourceHome, cwd: str, environ: Mapping[str, str]) -> U
         rules += _tables(file, content, "rule")
         checkers += _tables(file, content, "safety_checker")
     denies = [rule for rule in rules if rule["decision"] != "allow"]
-    denied = (*_excluded(source), *(name for rule in denies if _is_whole(rule) for name in _names(rule)))
-    partly = tuple(name for rule in denies if not _is_whole(rule) for name in _names(rule))
-    if all(_LOWEST <= _priority(rule) <= _HIGHEST for rule in (*rules, *checkers)):
-        return UserPolicies(tuple(map(str, files)), None, denied, partly)
-    return UserPolicies((), policy_text(_in_order(rules), _in_order(checkers)), denied, partly)
+    excluded = tuple(_excluded(source))
+    found = UserPolicies(
+        paths=tuple(map(str, files)),
+        denied=(*excluded, *(name for rule in denies if is_whole(rule) for name in names_of(rule))),
+        partly=tuple(name for rule in denies if not is_whole(rule) for name in names_of(rule)),
+        rules=tuple(sorted(rules, key=_priority, reverse=True)),
+        checkers=tuple(sorted(checkers, key=_priority, reverse=True)),
+        excluded=excluded,
+    )
+    fits_in = all(_LOWEST <= _priority(rule) <= _HIGHEST for rule in (*rules, *checkers))
+    return found if fits_in else msgspec.structs.replace(found, paths=(), text=as_text(rules, checkers))
+
+
+def as_text(rules: Sequence[Table], checkers: Sequence[Table]) -> str:
+    """These rules as one policy, between our denies and our allows."""
+    return policy_text(_in_order(rules), _in_order(checkers))
 
 
 def _places(source: SourceHome, cwd: str, environ: Mapping[str, str]) -> list[Path]:
@@ -119,12 +135,13 @@ def _wrong(table: Table, name: str) -> str | None:
     return None
 
 
-def _is_whole(rule: Table) -> bool:
+def is_whole(rule: Table) -> bool:
     """Whether a rule is for every call of its tools, whatever their arguments are."""
     return rule.keys().isdisjoint(("argsPattern", "commandPrefix", "commandRegex"))
 
 
-def _names(rule: Table) -> list[str]:
+def names_of(rule: Table) -> list[str]:
+    """The tools that a rule is for, `*` at the end included."""
     tools = rule.get("toolName", "*")
     names = [tools] if isinstance(tools, str) else list(tools)
     server = rule.get("mcpName")
@@ -139,7 +156,7 @@ def _excluded(source: SourceHome) -> list[str]:
     return [tool for tool in excluded if isinstance(tool, str)] if isinstance(excluded, list) else []
 
 
-def _in_order(rules: list[Table]) -> list[Table]:
+def _in_order(rules: Sequence[Table]) -> list[Table]:
     """The engine sorts by priority and keeps the order of equals: sorted here, equals may be made."""
     ordered = sorted(rules, key=_priority, reverse=True)
     return [{**rule, "priority": min(max(_priority(rule), _LOWEST), _HIGHEST)} for rule in ordered]
