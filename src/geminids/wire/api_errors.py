@@ -40,6 +40,11 @@ _OF_EXIT_CODE = {
 }
 # A quota that is back so soon is one by the minute, whatever the CLI calls it.
 _SOON = 120.0
+# core/src/utils/googleQuotaErrors.ts calls these terminal.
+_LASTING = 300.0
+_USED_UP = re.compile(
+    r"limit:\s*0(?!\d|\.\d)|exhausted your capacity|capacity exceeded|MODEL_CAPACITY_EXHAUSTED", re.IGNORECASE
+)
 _LONGEST = 500
 _MOST_OF_A_REPORT = 64 * 1024 * 1024
 
@@ -59,9 +64,10 @@ def http_status_of(message: str, exit_code: int | None, stderr: str) -> int | No
     return 429 if _QUOTA.search(stderr) else None
 
 
-def api_failure(message: str, exit_code: int | None, stderr: str) -> Failure:
-    """The failure behind an `[API Error: …]`."""
-    status = http_status_of(message, exit_code, stderr)
+def api_failure(message: str, exit_code: int | None, stderr: str, *, status: int | None = None) -> Failure:
+    """The failure behind an `[API Error: …]`; `status` where it is known from elsewhere."""
+    if status is None:
+        status = http_status_of(message, exit_code, stderr)
     everything = f"{message}\n{stderr}"
     retry_after = _retry_after(everything)
     kind, retryable = _kind(status, message, everything, retry_after)
@@ -114,9 +120,7 @@ def _kind(
     if status == 404:
         return "model_not_found", False
     if status == 429:
-        lasting = "TerminalQuotaError" in everything or _DAILY.search(message)
-        soon = retry_after is not None and retry_after <= _SOON
-        return ("quota_day", False) if lasting and not soon else ("quota_minute", True)
+        return ("quota_day", False) if _lasts(message, everything, retry_after) else ("quota_minute", True)
     if status is not None and status >= 500:
         return "server", True
     if status in (408, 499) or (status is None and _NETWORK.search(message)):
@@ -126,6 +130,15 @@ def _kind(
     if status is None and _NETWORK.search(everything):
         return "network", True
     return ("bad_request", False) if status is not None else ("server", True)
+
+
+def _lasts(message: str, everything: str, retry_after: float | None) -> bool:
+    """Whether no wait of minutes brings a quota back: the CLI's own rules, where its verdict is not to be had."""
+    if retry_after is not None and retry_after <= _SOON:
+        return False
+    if "TerminalQuotaError" in everything or _DAILY.search(message):
+        return True
+    return retry_after > _LASTING if retry_after is not None else bool(_USED_UP.search(message))
 
 
 def _retry_after(text: str) -> float | None:

@@ -16,11 +16,27 @@ from geminids.toolchain import Release
 from geminids.wire.api_errors import api_failure, report_in, sentence_of
 from geminids.wire.hints import hint_for
 
-__all__ = ["Ending", "Evidence", "judge"]
+__all__ = [
+    "NO_AUTH",
+    "TIER_RETIRED",
+    "Ending",
+    "Evidence",
+    "Remains",
+    "cut_off",
+    "failed",
+    "failed_with",
+    "how_it_crashed",
+    "judge",
+    "loop",
+    "max_turns",
+    "never_asked",
+    "tier_retired",
+    "without_result",
+]
 
 _TALKING = "Error when talking to Gemini API"
 _API_ERROR = re.compile(r"\[API Error|Error when talking to Gemini API|_?ApiError")
-_TIER = re.compile(r"IneligibleTierError|no longer supported for Gemini Code Assist for individuals")
+TIER_RETIRED = re.compile(r"IneligibleTierError|no longer supported for Gemini Code Assist for individuals")
 _NO_SESSION = re.compile(r"Error resuming session|Error importing session")
 _NO_SUCH_SESSION = re.compile(r'Invalid session identifier "([^"]*)"')
 _NO_SESSIONS = "No previous sessions found for this project"
@@ -36,21 +52,27 @@ _TURNS = "Maximum session turns exceeded"
 _FILTERED = re.compile(r"blocked due to|prohibited", re.IGNORECASE)
 # Signals that somebody sends, as against those that a process dies of by itself (SEGV, ABRT, BUS).
 _SENT_SIGNALS = {-1, -2, -3, -9, -13, -15}
+NO_AUTH = "no way to sign in was found: no key in the environment, and none chosen in the settings"
 _TAIL = 4000
 _LONGEST = 500
 
 
-class Evidence(msgspec.Struct, frozen=True, kw_only=True):
+class Remains(msgspec.Struct, frozen=True, kw_only=True):
+    """What any process leaves behind."""
+
+    exit_code: int | None = None
+    stderr: str = ""
+
+
+class Evidence(Remains, frozen=True, kw_only=True):
     """All that the CLI left to judge its ending by."""
 
     release: Release
-    exit_code: int | None
     result_status: str | None = None
     error_type: str | None = None
     error_message: str | None = None
     error_lines: tuple[tuple[str, str], ...] = ()
     answer: str = ""
-    stderr: str = ""
     resume: str | None = None
     total_tokens: int | None = None
     tool_calls: int | None = None
@@ -74,9 +96,9 @@ def judge(evidence: Evidence) -> Ending:
     if named and _NO_SESSIONS in evidence.stderr and not _NO_SESSION.search(evidence.stderr):
         # 0.34 to 0.5x begin a new session where the folder has none, whichever was asked for.
         message = f'the session "{evidence.resume}" was not found, and the CLI began a new one'
-        return _failed(evidence, "session_not_found", message)
+        return failed(evidence, "session_not_found", message)
     if evidence.result_status is None:
-        return _without_result(evidence)
+        return without_result(evidence)
     if evidence.result_status == "success":
         return _said_success(evidence)
     return _said_error(evidence)
@@ -84,22 +106,23 @@ def judge(evidence: Evidence) -> Ending:
 
 def _said_success(evidence: Evidence) -> Ending:
     if any(_LOOP in message for _, message in evidence.error_lines):
-        return _failed(evidence, "loop", "the model repeated itself and the CLI stopped it")
+        return loop(evidence)
     if any(_TURNS in message for _, message in evidence.error_lines):
-        return _max_turns()
+        return max_turns()
     if not evidence.release.reports_api_errors and _TALKING in evidence.stderr:
         return _ended_by_api(evidence, report_in(evidence.stderr) or evidence.stderr)
     if not evidence.answer.strip():
         if evidence.total_tokens == 0 and not evidence.tool_calls:
-            return _never_asked(evidence)
+            return never_asked(evidence)
         if not evidence.release.reports_empty_answer:
-            return _failed(evidence, "blocked", "the model's last answer was empty", retryable=True)
+            return failed(evidence, "blocked", "the model's last answer was empty", retryable=True)
     return Ending("success")
 
 
-def _never_asked(evidence: Evidence) -> Ending:
+def never_asked(evidence: Remains) -> Ending:
+    """The run of a CLI that had no request to make, and says so by silence."""
     message = "the CLI asked the model nothing: the conversation is too long for it, or a hook said no"
-    ending = _failed(evidence, "blocked", message)
+    ending = failed(evidence, "blocked", message)
     assert ending.failure is not None
     hint = "Shorten the prompt, start a new session, or look at the hooks that the settings name."
     return Ending("failed", message, msgspec.structs.replace(ending.failure, hint=hint))
@@ -108,50 +131,51 @@ def _never_asked(evidence: Evidence) -> Ending:
 def _said_error(evidence: Evidence) -> Ending:
     message = evidence.error_message
     if evidence.error_type == "FatalTurnLimitedError":
-        return _max_turns()
+        return max_turns()
     if message is None:
         told = next((text for level, text in reversed(evidence.error_lines) if level == "error"), None)
         why = told or "the model's answer was blocked or empty"
-        return _failed(evidence, "blocked", why, retryable=not _FILTERED.search(why))
-    if _TIER.search(message):
-        return _tier_retired(evidence)
+        return failed(evidence, "blocked", why, retryable=not _FILTERED.search(why))
+    if TIER_RETIRED.search(message):
+        return tier_retired(evidence)
     if evidence.error_type == "FatalInputError":
-        return _failed(evidence, "bad_prompt", sentence_of(message))
+        return failed(evidence, "bad_prompt", sentence_of(message))
     if evidence.error_type == "FatalCancellationError":
-        return _cut_off(evidence, "the CLI was cancelled from outside")
+        return cut_off(evidence, "the CLI was cancelled from outside")
     if evidence.error_type == "FatalAuthenticationError":
-        return _failed(evidence, "auth", sentence_of(message))
+        return failed(evidence, "auth", sentence_of(message))
     if evidence.error_type == "no_space_left" or evidence.exit_code == 54:
-        return _failed(evidence, "tool_fatal", sentence_of(message))
+        return failed(evidence, "tool_fatal", sentence_of(message))
     return _ended_by_api(evidence, message)
 
 
-def _ended_by_api(evidence: Evidence, message: str) -> Ending:
-    return _as_failed(api_failure(message, evidence.exit_code, evidence.stderr), evidence)
+def _ended_by_api(evidence: Remains, message: str) -> Ending:
+    return failed_with(api_failure(message, evidence.exit_code, evidence.stderr), evidence)
 
 
-def _without_result(evidence: Evidence) -> Ending:
+def without_result(evidence: Remains) -> Ending:
+    """Judge a process that ended before it said how."""
     code, stderr = evidence.exit_code, evidence.stderr
-    if _TIER.search(stderr):
-        return _tier_retired(evidence)
+    if TIER_RETIRED.search(stderr):
+        return tier_retired(evidence)
     if code == 53:
-        return _max_turns()
+        return max_turns()
     if code == 41 or (code == 1 and _NO_AUTH.search(stderr)):
-        return _failed(evidence, "auth", _no_auth(stderr))
+        return failed(evidence, "auth", _no_auth(stderr))
     if code == 42:
         return _bad_input(evidence)
     if code in _BY_EXIT_CODE:
         kind, message = _BY_EXIT_CODE[code]
-        return _failed(evidence, kind, message or _last_words(stderr) or f"{_how(code)} without a result")
+        return failed(evidence, kind, message or _last_words(stderr) or f"{_how(code)} without a result")
     if code == 0 or code == 130:
-        return _cut_off(evidence, "the CLI ended without a result, as it does when a signal ends it")
+        return cut_off(evidence, "the CLI ended without a result, as it does when a signal ends it")
     if code in _SENT_SIGNALS:
-        return _cut_off(evidence, f"{_how(code)} and gave no result")
+        return cut_off(evidence, f"{_how(code)} and gave no result")
     if code == 1 and _BAD_FLAG.search(stderr):
-        return _failed(evidence, "cli_unsupported", _last_words(stderr, _BAD_FLAG))
+        return failed(evidence, "cli_unsupported", _last_words(stderr, _BAD_FLAG))
     if _API_ERROR.search(stderr):
         return _ended_by_api(evidence, report_in(stderr) or stderr)
-    return _failed(evidence, "crashed", _crashed(code, stderr), retryable=True)
+    return failed(evidence, "crashed", how_it_crashed(code, stderr), retryable=True)
 
 
 # The message is ours where the CLI's own would mislead: its advice for a shell is no advice for a library.
@@ -166,11 +190,11 @@ _BY_EXIT_CODE: dict[int | None, tuple[FailureKind, str | None]] = {
 def _no_auth(stderr: str) -> str:
     # The CLI names the settings file of the private home here, which is no place of the user's.
     if _NO_AUTH.search(stderr):
-        return "no way to sign in was found: no key in the environment, and none chosen in the settings"
+        return NO_AUTH
     return _last_words(stderr) or "no way to sign in was found"
 
 
-def _bad_input(evidence: Evidence) -> Ending:
+def _bad_input(evidence: Remains) -> Ending:
     stderr = evidence.stderr
     if _NO_SESSION.search(stderr):
         unknown = _NO_SUCH_SESSION.search(stderr)
@@ -179,29 +203,41 @@ def _bad_input(evidence: Evidence) -> Ending:
         )
         if _NO_SESSIONS in stderr:
             message = "this folder has no session to resume"
-        return _failed(evidence, "session_not_found", message)
+        return failed(evidence, "session_not_found", message)
     if _ID_TAKEN.search(stderr):
-        return _failed(evidence, "bad_option", _last_words(stderr, _ID_TAKEN))
-    return _failed(evidence, "bad_prompt", _last_words(stderr) or "the CLI refused its input")
+        return failed(evidence, "bad_option", _last_words(stderr, _ID_TAKEN))
+    return failed(evidence, "bad_prompt", _last_words(stderr) or "the CLI refused its input")
 
 
-def _tier_retired(evidence: Evidence) -> Ending:
-    return _failed(evidence, "tier_retired", "Google no longer serves Gemini CLI for this kind of account")
+def tier_retired(evidence: Remains) -> Ending:
+    """A consumer account, which Google serves no longer."""
+    return failed(evidence, "tier_retired", "Google no longer serves Gemini CLI for this kind of account")
 
 
-def _max_turns() -> Ending:
+def loop(evidence: Remains) -> Ending:
+    """The CLI's own verdict on a model that repeats itself."""
+    return failed(evidence, "loop", "the model repeated itself and the CLI stopped it")
+
+
+def max_turns() -> Ending:
+    """The limit of the user's own."""
     return Ending("max_turns", "the run took all the turns that max_turns allows")
 
 
-def _cut_off(evidence: Evidence, message: str) -> Ending:
-    return _failed(evidence, "cut_off", message, retryable=True)
+def cut_off(evidence: Remains, message: str) -> Ending:
+    """Ended by somebody else than us."""
+    return failed(evidence, "cut_off", message, retryable=True)
 
 
-def _failed(evidence: Evidence, kind: FailureKind, message: str, *, retryable: bool = False) -> Ending:
-    return _as_failed(Failure(kind=kind, message=message, retryable=retryable, hint=hint_for(kind)), evidence)
+def failed(evidence: Remains, kind: FailureKind, message: str, *, retryable: bool = False) -> Ending:
+    """A failure of this kind, with what the process left and what to do about it."""
+    return failed_with(
+        Failure(kind=kind, message=message, retryable=retryable, hint=hint_for(kind)), evidence
+    )
 
 
-def _as_failed(failure: Failure, evidence: Evidence) -> Ending:
+def failed_with(failure: Failure, evidence: Remains) -> Ending:
+    """This failure, with what the process left."""
     tail = evidence.stderr[-_TAIL:] or None
     failure = msgspec.structs.replace(failure, exit_code=evidence.exit_code, stderr_tail=tail)
     return Ending("failed", failure.message, failure)
@@ -218,7 +254,8 @@ def _how(code: int | None) -> str:
         return f"the CLI was ended by signal {-code}"
 
 
-def _crashed(code: int | None, stderr: str) -> str:
+def how_it_crashed(code: int | None, stderr: str) -> str:
+    """One sentence: the exit code or the signal, and the error that was told."""
     found = (match for line in stderr.splitlines() if (match := _ERROR_LINE.match(line)))
     told = next(found, None)
     return f"{_how(code)} and gave no result" + (f": {_cut(told[1])}" if told else "")

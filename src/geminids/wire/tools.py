@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-__all__ = ["NOT_THERE", "kind_of", "paths_of", "status_of", "title_of", "told"]
+__all__ = ["NOT_THERE", "kind_of", "paths_of", "status_of", "title_of", "title_told", "told"]
 
 Kind = Literal[
     "read", "edit", "write", "delete", "move", "search", "execute", "fetch", "think", "plan", "agent", "other"
@@ -116,6 +116,18 @@ def title_of(name: str, parameters: Mapping[str, Any]) -> str:
     if name == "run_shell_command":
         return subject or "shell"
     return f"{_VERBS.get(name, name)} {subject}".strip()
+
+
+def title_told(name: str, title: str | None, paths: Sequence[str], cwd: str) -> str:
+    """One line for people where the arguments are not known, as on ACP: by the path, or by the CLI's own title.
+
+    >>> title_told("write_file", "Writing to a.py", ["/repo/a.py"], "/repo")
+    'Write a.py'
+    """
+    subject = title or ""
+    if name != "run_shell_command" and len(paths) == 1:
+        subject = paths[0].removeprefix(f"{cwd}/")
+    return title_of(name, {"command": subject})
 
 
 def status_of(
