@@ -165,8 +165,8 @@ def test_while_a_tool_runs_nothing_is_known() -> None:
     """Neither for a call without a result, nor for a result that is none; an error or a stop is an end."""
     assert truth_of(ToolCall(id="1", name="x", status="executing")) is None
     assert truth_of(ToolCall(id="1", name="x", result=[3, {"text": "x"}], status="success")) is None
-    assert truth_of(ToolCall(id="1", name="x", status="error")) == Truth()
-    assert truth_of(ToolCall(id="1", name="x", status="cancelled")) == Truth(status="cancelled")
+    assert truth_of(ToolCall(id="1", name="x", status="error")) == Truth(input={})
+    assert truth_of(ToolCall(id="1", name="x", status="cancelled")) == Truth(status="cancelled", input={})
 
 
 @pytest.mark.parametrize(

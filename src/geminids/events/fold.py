@@ -148,7 +148,12 @@ class _Packing:
 
     def finished(self, last: bytes) -> bytes:
         """All of it, with `last` behind it; more can be added afterwards."""
-        packer = self._made().copy()
+        import zlib
+
+        if self._packer is None:
+            # A packer holds a quarter of a megabyte for as long as the fold lives: too much for a short turn.
+            return zlib.compress(b"".join((self._lines, last)), 1)
+        packer = self._packer.copy()
         return b"".join((self._packed, packer.compress(self._lines), packer.compress(last), packer.flush()))
 
     def _made(self) -> Any:

@@ -24,7 +24,7 @@ from geminids.redact import Redactor
 from geminids.wire import tools
 from geminids.wire.journal import Message, ToolCall
 
-__all__ = ["JournalTranslator", "Truth", "at_of", "truth_of", "with_truth"]
+__all__ = ["JournalTranslator", "Truth", "at_of", "redacted_truth", "truth_of", "with_truth"]
 
 _WRAPPED = re.compile(r"\A<untrusted_context>\n(.*)\n</untrusted_context>\Z", re.DOTALL)
 # What the shell tool tells the model: the output, then lines about it, each of them once and in this order
@@ -35,6 +35,10 @@ _ABOUT = re.compile(
     r"(?:\nBackground PIDs: [^\n]*)?\nProcess Group PGID: \d+\Z"
 )
 _EMPTY = "(empty)"
+# What the model is told of a command that was cancelled, which the CLI calls a success: what a command itself has
+# said comes after `Output: `.
+_CANCELLED = re.compile(r"(<untrusted_context>\n)?Command was cancelled by user before it could complete\.")
+_GROUP = re.compile(r"\nProcess Group PGID: (\d+)(?:\n</untrusted_context>)?\Z")
 
 
 class Truth(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +50,10 @@ class Truth(msgspec.Struct, frozen=True, kw_only=True):
     exit_code: int | None = None
     changes: tuple[Change, ...] = ()
     agent_id: str | None = None
+    input: dict[str, Any] | None = None
+    """What the tool was called with; the stream tells it itself, ACP does not."""
+    group: int | None = None
+    """The process group that a shell command ran in."""
 
 
 def truth_of(call: ToolCall) -> Truth | None:
@@ -54,16 +62,22 @@ def truth_of(call: ToolCall) -> Truth | None:
     if response is None and call.status not in ("error", "cancelled"):
         return None
     output, error = _text(response, "output"), _text(response, "error")
-    exit_code = None
+    exit_code = group = None
+    cancelled = call.status == "cancelled"
     if call.name == "run_shell_command" and output is not None:
+        cancelled = cancelled or _CANCELLED.match(output) is not None
+        told = _GROUP.search(output)
+        group = int(told[1]) if told else None
         output, exit_code = _of_shell(output, call.result_display)
     return Truth(
         output=output,
         error=error,
-        status="cancelled" if call.status == "cancelled" else None,
+        status="cancelled" if cancelled else None,
         exit_code=exit_code,
         changes=tuple(_changes(call.result_display)),
         agent_id=call.agent_id,
+        input=call.args if isinstance(call.args, dict) else None,
+        group=group,
     )
 
 
@@ -110,6 +124,23 @@ def _changes(display: Any) -> Iterator[Change]:
             yield Change(path, "created" if new else "edited", display["fileDiff"])
 
 
+def redacted_truth(truth: Truth, redactor: Redactor) -> Truth:
+    """Without secrets where there is free text: a secret that reads `cancelled` must not take a status away."""
+    if not redactor:
+        return truth
+    text = redactor.text
+    return msgspec.structs.replace(
+        truth,
+        output=None if truth.output is None else text(truth.output),
+        error=None if truth.error is None else text(truth.error),
+        input=redactor.value(truth.input),
+        changes=tuple(
+            Change(text(one.path), one.kind, None if one.diff is None else text(one.diff))
+            for one in truth.changes
+        ),
+    )
+
+
 def with_truth(finished: ToolFinished, truth: Truth) -> ToolFinished:
     """The stream's event with what only the journal knows; what the stream knows better stays."""
     if finished.status == "denied":
@@ -117,6 +148,7 @@ def with_truth(finished: ToolFinished, truth: Truth) -> ToolFinished:
     failed = finished.status == "failed"
     return msgspec.structs.replace(
         finished,
+        input=truth.input if finished.input is None else finished.input,
         status=truth.status or finished.status,
         output=finished.output if truth.output is None else truth.output,
         error=(finished.error or truth.error) if failed else finished.error,
@@ -154,7 +186,7 @@ class JournalTranslator:
             if truth is None or call.id in told.calls:
                 continue
             told.calls.add(call.id)
-            truth = truths[call.id] = self._redacted(truth)
+            truth = truths[call.id] = redacted_truth(truth, self._redactor)
             if self._parent is not None:
                 events += self._tool(call, truth, told)
         return events, truths
@@ -165,19 +197,6 @@ class JournalTranslator:
             self._turn += 1
         told = self._last = self._told[message_id] = _Told(self._turn)
         return told
-
-    def _redacted(self, truth: Truth) -> Truth:
-        """Without secrets where there is free text: a secret that reads `cancelled` must not take a status away."""
-        text = self._redactor.text
-        return msgspec.structs.replace(
-            truth,
-            output=None if truth.output is None else text(truth.output),
-            error=None if truth.error is None else text(truth.error),
-            changes=tuple(
-                Change(text(one.path), one.kind, None if one.diff is None else text(one.diff))
-                for one in truth.changes
-            ),
-        )
 
     def _thoughts(self, message: Message, told: _Told) -> Iterator[Event]:
         for thought in message.thoughts[told.thoughts :]:

@@ -57,6 +57,10 @@ class StreamTranslator:
         self.agent_turns: dict[str, int] = {}
 
     @property
+    def session_id(self) -> str | None:
+        return self.init.session_id if self.init is not None else None
+
+    @property
     def tools_running(self) -> bool:
         return bool(self._open)
 

@@ -10,7 +10,10 @@ from geminids.outcome import Failure, Outcome
 
 __all__ = [
     "AnyEvent",
+    "By",
     "Change",
+    "Choice",
+    "Decision",
     "EndedProcess",
     "Event",
     "Finished",
@@ -18,6 +21,8 @@ __all__ = [
     "Level",
     "ModelUsage",
     "Notice",
+    "PermissionAsked",
+    "PermissionDecided",
     "Retry",
     "Role",
     "Started",
@@ -38,6 +43,8 @@ Lane = Literal["headless", "warm"]
 Level = Literal["debug", "info", "warning", "error"]
 ToolStatus = Literal["ok", "failed", "denied", "cancelled"]
 Role = Literal["main", "subagent", "utility"]
+Choice = Literal["allow", "allow_always", "deny"]
+By = Literal["rule", "callback", "person", "timeout", "cancel"]
 ToolKind = Literal[
     "read", "edit", "write", "delete", "move", "search", "execute", "fetch", "think", "plan", "agent", "other"
 ]
@@ -115,6 +122,51 @@ class ToolFinished(Event, frozen=True, kw_only=True):
     changes: tuple[Change, ...] = ()
     duration_ms: int | None = None
     parent: str | None = None
+
+
+class PermissionAsked(Event, frozen=True, kw_only=True):
+    """The agent wants to do something that somebody must allow; the run waits. `id` is the tool call's.
+
+    `command` is the exact shell command, `changes` have the exact diff, `details` are what the CLI tells of other tools
+    (the arguments of an MCP tool, cut after some 500 characters); `always` says what `allow_always` would
+    cover for the rest of the chat, None where it is not offered.
+    """
+
+    id: str
+    tool: str
+    kind: ToolKind
+    title: str
+    command: str | None = None
+    details: str | None = None
+    cwd: str | None = None
+    changes: tuple[Change, ...] = ()
+    paths: tuple[str, ...] = ()
+    options: tuple[Choice, ...] = ("allow", "allow_always", "deny")
+    always: str | None = None
+    parent: str | None = None
+
+
+class PermissionDecided(Event, frozen=True, kw_only=True):
+    """What was decided, by whom, and why."""
+
+    id: str
+    tool: str
+    decision: Choice
+    by: By
+    reason: str | None = None
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of the audit trail: what was asked, what was decided, by whom, and after how long."""
+
+    id: str
+    tool: str
+    what: str
+    decision: Choice
+    by: By
+    reason: str | None
+    at: int
+    waited_ms: int
 
 
 class TokensUsed(Event, frozen=True, kw_only=True):
@@ -212,9 +264,21 @@ class Finished(Event, frozen=True, kw_only=True):
     duration_ms: int
     ended: tuple[EndedProcess, ...]
     complete: bool
+    decisions: tuple[Decision, ...] = ()
 
 
-AnyEvent = Started | Text | Thought | ToolStarted | ToolFinished | TokensUsed | Notice | Finished
+AnyEvent = (
+    Started
+    | Text
+    | Thought
+    | ToolStarted
+    | ToolFinished
+    | PermissionAsked
+    | PermissionDecided
+    | TokensUsed
+    | Notice
+    | Finished
+)
 
 _encoder = msgspec.json.Encoder()
 _decoder: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent)
