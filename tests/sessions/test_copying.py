@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import shutil
 import signal
 import stat
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 
 from geminids import sessions
 from geminids.errors import SessionError
+from recordings import recorded
 
 A = "aaaaaaaa-7033-438d-a978-a361d8031f47"
 
@@ -73,6 +75,7 @@ def test_a_tools_result_is_told_once(shelf: Any) -> None:
     other = {"functionResponse": {"id": "call-2", "name": "ls", "response": {"output": "y"}}}
     call = {"id": "call-1", "name": "ls", "args": {}, "result": [answer], "status": "success"}
     messages = [
+        {"id": "u", "type": "user", "content": "go on", "timestamp": ""},
         {"id": "g", "type": "gemini", "content": "", "timestamp": "", "toolCalls": [call]},
         {"id": "g_response", "type": "user", "content": [answer], "timestamp": ""},
         {"id": "r1", "type": "user", "content": [answer], "timestamp": ""},
@@ -84,3 +87,15 @@ def test_a_tools_result_is_told_once(shelf: Any) -> None:
     copy = sessions.fork(A, shelf.project, **shelf.where)
     made = sessions.load(copy.id, shelf.project, **shelf.where)
     assert [message.id for message in made.messages][-2:] == ["g", "r2"]
+
+
+def test_a_copy_of_a_session_that_was_made_on_acp(tmp_path: Path) -> None:
+    """There one message has the calls of all answers: those behind the last message of the copy stay behind."""
+    (tmp_path / "chats").mkdir()
+    source, told = recorded("0.61.0", "Look around.")
+    file = Path(shutil.copy(source, tmp_path / "chats" / source.name))
+    (at,) = [one.id for one in told.messages if one.text == "Done."]
+    copy = sessions.load(Path(sessions.fork(file, at=at).file))
+    names = [call.name for one in copy.messages for call in one.tool_calls]
+    assert names == ["read_file", "run_shell_command", "write_file", "nonesuch"]
+    assert copy.messages[-1].id == at

@@ -13,6 +13,7 @@ import msgspec
 
 from geminids.cli.sessions_lookup import Opened
 from geminids.errors import GeminidsError
+from geminids.sessions.order import in_true_order
 from geminids.sessions.transcript import entries
 from geminids.views.amounts import count
 from geminids.views.safe import clean
@@ -69,13 +70,15 @@ def _document(opened: Opened, form: str) -> Iterator[bytes]:
 
 def _folded(opened: Opened) -> Iterator[bytes]:
     """The conversation as it stands at the end, in the form of the CLI's older session files."""
-    yield from _conversation(opened.header.fields, (one.raw for one in opened.messages), last=b"")
+    yield from _conversation(
+        opened.header.fields, (one.raw for one in in_true_order(opened.messages)), last=b""
+    )
     files = subagent_files(Path(opened.info.file), opened.header.session_id)
     for number, file in enumerate(files):
         journal = open_journal(file)
         fields = journal.header.fields if journal.header else {"sessionId": file.stem}
         yield b"," if number else b',"subagents":[\n'
-        yield from _conversation(fields, (one.raw for one in journal.messages), last=b"}")
+        yield from _conversation(fields, (one.raw for one in in_true_order(journal.messages)), last=b"}")
     yield b"]}\n" if files else b"}\n"
 
 

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import msgspec
 
 from geminids.dialects.claude_tools import claude_tool
+from geminids.sessions.order import in_true_order
 from geminids.wire.journal import Message, Tokens, ToolCall
 from geminids.wire.journal_odd import value_of
 from geminids.wire.stream_json import text_of
@@ -110,15 +111,15 @@ class Talk(Protocol):
 def messages(conversation: Talk | Iterable[Message], *, everything: bool = False) -> Iterator[ClaudeMessage]:
     """The messages of a conversation, or of any number of messages, in Claude's format.
 
-    What the CLI writes in the user's name (its context, and tool results a second time) is left out, unless
-    `everything` is asked for.
+    What the CLI writes in the user's name (its context, and tool results a second time) is left out, and each call
+    of a session that was made on ACP stands in the answer that made it; with `everything` they are as in the file.
     """
     given = conversation if isinstance(conversation, Iterable) else conversation.messages
     if everything:
         yield from map(message, given)
         return
     told: set[str | None] = set()
-    for one in given:
+    for one in in_true_order(given):
         if one.tool_calls:
             told.update(call.id for call in one.tool_calls if call.result)
         elif one.type == "user":

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import msgspec
 
 from geminids.dialects.claude import Block, Text, Thinking, ToolResult, ToolUse, message, milliseconds
+from geminids.sessions.order import in_true_order
 from geminids.wire.journal import Header, Message, Tokens
 
 __all__ = ["transcript"]
@@ -36,7 +37,7 @@ def transcript(
     own = session.header.session_id if session.header else ""
     chain = _Chain(_session_id(own, new_id), cwd, git_branch, new_id)
     told: set[str] = set()
-    for said in session.messages:
+    for said in in_true_order(session.messages):
         yield from _entries(said, chain, told)
     title = session.header.summary if session.header else None
     if title:

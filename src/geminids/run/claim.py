@@ -35,6 +35,7 @@ class Claim:
         self._run_id = run_id
         self._lock: Lock | None = None
         self._left_by: Holder | None = None
+        self._is_ready = False
         self.file: Path | None = None
         self.fresh: str | None = None
 
@@ -72,7 +73,16 @@ class Claim:
             # of it would be to forget who died.
             return self._left_by
         self._left_by = None
+        self._make_ready()
         return None
+
+    def _make_ready(self) -> None:
+        """Nobody else has the session now: one that was made on ACP is put in order for the CLI."""
+        if self.file is not None and not self._is_ready:
+            from geminids.sessions.mending import mend
+
+            self._is_ready = True
+            mend(self.file)
 
     async def wait(self, session_id: str, wanted: Callable[[], bool], until: float | None) -> bool:
         """Wait for the session; False where it is not `wanted` any more, or the time is over."""

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from geminids.sessions.order import in_true_order
 from geminids.wire.journal import Message, ToolCall
 
 __all__ = ["calls_of", "exchanges", "thoughts_of"]
@@ -29,10 +30,10 @@ def thoughts_of(said: Message) -> Iterator[tuple[str, str]]:
 
 
 def exchanges(messages: Iterable[Message]) -> Iterator[tuple[Message, dict[str, Any]]]:
-    """Each message, with the tool results that stand in messages of their own behind it."""
+    """Each message in its true order, with the tool results that stand in messages of their own behind it."""
     held: Message | None = None
     answers: dict[str, Any] = {}
-    for message in messages:
+    for message in in_true_order(messages):
         if message.is_tool_results and held is not None:
             for name, part in _answers(message):
                 answers.setdefault(name, part)

@@ -11,6 +11,7 @@ from geminids.errors import SessionError
 from geminids.sessions.folders import project_hash
 from geminids.sessions.listing import SessionInfo, info_of
 from geminids.sessions.loading import Session, load
+from geminids.sessions.order import in_true_order
 from geminids.sessions.write import write_session
 from geminids.wire.journal import Message
 
@@ -47,11 +48,13 @@ def fork(
 
 
 def _up_to(source: Session, at: str | None) -> list[Message]:
+    """In their true order: the calls of later answers shall not come along."""
+    messages = list(in_true_order(source.messages))
     if at is None:
-        return source.messages
-    for number, message in enumerate(source.messages):
+        return messages
+    for number, message in enumerate(messages):
         if message.id == at:
-            return source.messages[: number + 1]
+            return messages[: number + 1]
     raise SessionError(f"the session {source.id} has no message {at[:200]!r}")
 
 

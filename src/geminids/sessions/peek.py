@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from geminids.sessions.handed_over import own_words
 from geminids.wire.journal import (
     Header,
     Message,
@@ -117,7 +118,7 @@ class _Seen:
         if self.prompt is None and (isinstance(message, Message) or b'"user"' in message):
             decoded = _decoded(message)
             if decoded is not None and decoded.is_resumable and decoded.is_prompt:
-                self.prompt = title_of(decoded.text)
+                self.prompt = title_of(own_words(decoded.text))
 
     def rewind(self, message_id: bytes) -> None:
         if message_id in self.thread:

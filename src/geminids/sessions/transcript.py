@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -29,6 +30,8 @@ __all__ = [
 ]
 
 _CANCELLED = "Command was cancelled by user"
+# What the model is told where the user of an ACP client said no (cli/src/acp/acpSession.ts).
+_REFUSED = re.compile(r'Tool "[^"]*" was canceled by the user\.')
 
 
 class _Entry(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", omit_defaults=True):
@@ -179,6 +182,8 @@ def _status(
         return "unfinished"
     if call.status == "success" and (output or "").startswith(_CANCELLED):
         return "cancelled"
+    if call.status == "error" and _REFUSED.fullmatch(error or ""):
+        return "denied"
     return tools.status_of(call.status, None, error, output)
 
 

@@ -1,0 +1,66 @@
+"""Sessions that were made on ACP, made fit for a headless resume."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from geminids.sessions.mending import mend
+from geminids.sessions.order import in_true_order
+from geminids.sessions.transcript import TurnEnd, entries
+from geminids.wire.journal import Message
+from geminids.wire.journal_replay import replay
+from recordings import all_files, recorded
+
+
+def _copy(tmp_path: Path, version: str, prompt: str) -> Path:
+    file, _ = recorded(version, prompt)
+    return Path(shutil.copy(file, tmp_path / file.name))
+
+
+def _answered(message: Message) -> list[str]:
+    """The ids of the calls whose results a message tells."""
+    parts = message.parts if message.is_tool_results else [call.result[0] for call in message.tool_calls]
+    return [part["functionResponse"]["id"] for part in parts]
+
+
+@pytest.mark.parametrize("prompt", ["Look around.", "Read, then fail.", "Read, then resume."])
+@pytest.mark.parametrize("cut", [0, 1], ids=["whole", "cut off"])
+def test_what_the_session_says_stays(tmp_path: Path, prompt: str, cut: int) -> None:
+    """Entry by entry; it is in order then, each result is told once, and a second time there is nothing to do."""
+    file = _copy(tmp_path, "0.61.0", prompt)
+    data = file.read_bytes()
+    file.write_bytes(data[: len(data) - cut])
+    before = replay(data.split(b"\n"))
+    assert mend(file)
+    after = replay(file.read_bytes().split(b"\n"))
+    assert file.read_bytes().startswith(data)
+    shown = [one for one in entries(after.messages) if not isinstance(one, TurnEnd)]
+    assert shown == [one for one in entries(before.messages) if not isinstance(one, TurnEnd)]
+    assert [*map(id, in_true_order(after.messages))] == [*map(id, after.messages)]
+    answered = [name for one in after.messages for name in _answered(one)]
+    assert len(answered) == len(set(answered)) > 1
+    assert not mend(file)
+    assert after.header == before.header or after.header is not None
+
+
+def test_other_sessions_are_not_touched(tmp_path: Path) -> None:
+    """Not a byte, nor their time."""
+    for number, source in enumerate(all_files()):
+        if "acp" in source.parts and "0.61.0" in source.parts:
+            continue
+        if b'"text":"Sleep."' in source.read_bytes():
+            continue
+        file = Path(shutil.copy(source, tmp_path / f"{number}-{source.name}"))
+        os.utime(file, (1, 1))
+        assert not mend(file), source
+        assert (file.read_bytes(), file.stat().st_mtime) == (source.read_bytes(), 1), source
+
+
+def test_a_file_that_cannot_be_written_is_left(tmp_path: Path) -> None:
+    """Nothing is raised, for what is no file either."""
+    assert not mend(tmp_path / "missing.jsonl")
+    assert not mend(tmp_path)
