@@ -18,11 +18,14 @@ if TYPE_CHECKING:
     from geminids.events.model import (
         AnyEvent,
         Change,
+        Decision,
         EndedProcess,
         Event,
         Finished,
         ModelUsage,
         Notice,
+        PermissionAsked,
+        PermissionDecided,
         Retry,
         Started,
         Text,
@@ -40,6 +43,10 @@ if TYPE_CHECKING:
     from geminids.run.ask import ask, ask_sync, stream_sync
     from geminids.run.result import Result
     from geminids.run.run import Run, open_run
+    from geminids.run.warm.chat import Chat
+    from geminids.run.warm.permission import Said
+    from geminids.run.warm.pool import Pool, ProcessStatus
+    from geminids.run.warm.sending import Sending
     from geminids.sessions.tokens import ResumeToken, extract_resume_token, format_resume_line
 
 __version__ = "0.1.0"
@@ -47,6 +54,8 @@ __version__ = "0.1.0"
 __all__ = [
     "AnyEvent",
     "Change",
+    "Chat",
+    "Decision",
     "EndedProcess",
     "Event",
     "Failure",
@@ -57,12 +66,18 @@ __all__ = [
     "Notice",
     "Options",
     "OptionsError",
+    "PermissionAsked",
+    "PermissionDecided",
     "Permissions",
+    "Pool",
+    "ProcessStatus",
     "Result",
     "ResumeToken",
     "Retry",
     "Run",
     "RunFailed",
+    "Said",
+    "Sending",
     "Started",
     "Text",
     "Thought",
@@ -89,6 +104,10 @@ _ROOMS = {
     "geminids.run.ask": ("ask", "ask_sync", "stream_sync"),
     "geminids.run.result": ("Result",),
     "geminids.run.run": ("Run", "open_run"),
+    "geminids.run.warm.chat": ("Chat",),
+    "geminids.run.warm.permission": ("Said",),
+    "geminids.run.warm.pool": ("Pool", "ProcessStatus"),
+    "geminids.run.warm.sending": ("Sending",),
     "geminids.sessions.tokens": ("ResumeToken", "extract_resume_token", "format_resume_line"),
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names}

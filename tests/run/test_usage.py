@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +14,7 @@ from geminids.events.from_journal import JournalTranslator
 from geminids.events.ledger import Ledger
 from geminids.events.model import ModelUsage, Usage
 from geminids.redact import Redactor
-from geminids.run.usage import by_request, remainder, usage_of
+from geminids.run.usage import by_request, counted, remainder, usage_of
 from geminids.wire.stream_json import ModelStats, Stats
 from recordings import recorded
 
@@ -151,3 +152,83 @@ def test_a_recorded_journal_adds_up(version: str) -> None:
     assert full.requests == len(told) > 0
     assert full.thinking == 5 * len(told)
     assert isinstance(full, Usage) and all(isinstance(one, ModelUsage) for one in full.models)
+
+
+# A warm turn: the journal's requests, and the sums in the answer to its prompt.
+
+
+def test_a_warm_turn_whose_requests_add_up() -> None:
+    """Nothing is added; by model, and with how many requests there were."""
+    requests = [_request(), _request(input=200), _request("n", thinking=1)]
+    new, usage = counted(requests, (400, 15), Ledger(), each=True)
+    assert new == [] and usage is not None
+    assert (usage.input, usage.cached, usage.output, usage.thinking, usage.requests) == (400, 30, 15, 15, 3)
+    assert usage.total == 400 + 15 + 15
+    assert [(one.model, one.input) for one in usage.models] == [("m", 300), ("n", 100)]
+    assert counted(requests, (400, 15), Ledger(), each=False)[1] == msgspec.structs.replace(
+        usage, requests=None
+    )
+
+
+def test_a_warm_turn_of_which_the_journal_lacks_something() -> None:
+    """What the sums have over it is one more request, of a model that nobody knows; how many there were is unknown."""
+    ledger = Ledger()
+    (missing,), usage = counted([_request()], (150, 9), ledger, each=True)
+    assert (missing.role, missing.model, missing.input, missing.output) == ("main", None, 50, 4)
+    assert (missing.cached, missing.thinking, missing.tool, missing.seq, ledger.seq) == (
+        None,
+        None,
+        None,
+        0,
+        1,
+    )
+    assert usage is not None and (usage.input, usage.output, usage.requests) == (150, 9, None)
+    assert usage.thinking is None and usage.total is None, "not all of it is known"
+    assert [one.model for one in usage.models] == ["m"]
+
+
+def test_a_warm_turn_without_a_journal() -> None:
+    """The sums are all there is."""
+    (missing,), usage = counted([], (7, 3), Ledger(), each=True)
+    assert (missing.input, missing.output) == (7, 3)
+    assert usage is not None and (usage.input, usage.output, usage.requests, usage.models) == (7, 3, None, ())
+
+
+def test_a_warm_turn_that_tells_no_sums() -> None:
+    """An error, or a cancelled turn: what the journal has is told; nothing at all where it has nothing."""
+    new, usage = counted([_request()], (None, None), Ledger(), each=True)
+    assert new == [] and usage is not None and (usage.input, usage.requests) == (100, 1)
+    assert counted([], (None, None), Ledger(), each=True) == ([], None)
+    assert counted([], (0, 0), Ledger(), each=True) == ([], None), "a turn that never reached a model"
+
+
+def test_sums_below_the_requests_add_nothing() -> None:
+    """The CLI forgets the tokens of an answer that it threw away: the requests were made all the same."""
+    new, usage = counted([_request()], (0, 0), Ledger(), each=True)
+    assert new == [] and usage is not None and (usage.input, usage.output) == (100, 5)
+
+
+def test_requests_beside_the_conversation_are_not_in_the_sums_of_a_warm_turn() -> None:
+    """Those of subagents: counted in the usage, and not taken for a difference."""
+    new, usage = counted([_request(), _request("n", "subagent", input=40)], (100, 5), Ledger(), each=True)
+    assert new == [] and usage is not None and (usage.input, usage.requests) == (140, 2)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 999), st.integers(0, 999)), max_size=4),
+    st.tuples(st.none() | st.integers(0, 9999), st.none() | st.integers(0, 9999)),
+)
+def test_the_usage_of_a_warm_turn_is_the_sum_of_its_requests(
+    counts: list[tuple[int, int]], told: Any
+) -> None:
+    """Of all that are told, the added one included; and never less than the CLI's sums where these can be met."""
+    requests = [_request(input=given, output=made) for given, made in counts]
+    new, usage = counted(requests, told, Ledger(), each=True)
+    if usage is None:
+        assert not requests and not new
+        return
+    assert usage.input == sum(one.input or 0 for one in (*requests, *new))
+    assert usage.output == sum(one.output or 0 for one in (*requests, *new))
+    assert len(new) <= 1
+    if new and None not in told:
+        assert (usage.input, usage.output) == told

@@ -86,13 +86,17 @@ class Child:
 
     async def feed(self, data: bytes) -> None:
         """Write all of `data`, then close stdin: the CLI waits for its end."""
+        await self.write(data)
+        self.close_stdin()
+
+    async def write(self, data: bytes) -> None:
+        """Write all of `data`."""
         import anyio
 
         view = memoryview(data)
         while view and self._stdin is not None:
             await anyio.wait_writable(self._stdin)
             view = self._push(view)
-        self.close_stdin()
 
     def _push(self, view: memoryview) -> memoryview:
         piece = bytes(view[:_READ_SIZE])

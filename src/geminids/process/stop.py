@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from geminids.process.child import Child
 from geminids.process.marker import Mark
 from geminids.process.tree import Ended, Herd, command_of, marked
 
-__all__ = ["end_child", "end_leftovers", "end_now", "end_tree"]
+if TYPE_CHECKING:
+    import psutil
+
+__all__ = ["end_child", "end_found", "end_leftovers", "end_now", "end_tree"]
 
 _POLL = 0.015
 # How long we look for what a dying process started in its last moment.
@@ -75,7 +79,14 @@ def end_now(child: Child, mark: Mark) -> list[Ended]:
 
 async def end_leftovers(mark: Mark, grace: float, *, hurry: Callable[[], bool] = _never) -> list[Ended]:
     """End what a run that is over has left behind."""
-    herd = Herd(lambda: marked(str(mark)))
+    return await end_found(lambda: marked(str(mark)), grace, hurry=hurry)
+
+
+async def end_found(
+    find: Callable[[], list[psutil.Process]], grace: float, *, hurry: Callable[[], bool] = _never
+) -> list[Ended]:
+    """End what `find` finds, and what comes of it, until it finds nothing more."""
+    herd = Herd(find)
     found = herd.gather()
     if not found:
         return []

@@ -3,38 +3,62 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from geminids.events.model import Event
 from geminids.options import Options
 from geminids.run.result import Result
 from geminids.run.run import Run, open_run
 
+if TYPE_CHECKING:
+    from geminids.run.warm.permission import OnPermission
+
 __all__ = ["ask", "ask_sync", "stream_sync"]
 
 
-async def ask(prompt: str, options: Options | None = None, /, **fields: Any) -> Result:
+async def ask(
+    prompt: str,
+    options: Options | None = None,
+    /,
+    *,
+    on_permission: OnPermission | None = None,
+    **fields: Any,
+) -> Result:
     """Run the agent to its end. Never raises for how that was."""
-    async with open_run(prompt, options, **fields) as run:
+    async with open_run(prompt, options, on_permission=on_permission, **fields) as run:
         await _drain(run)
     return run.result
 
 
-def ask_sync(prompt: str, options: Options | None = None, /, **fields: Any) -> Result:
+def ask_sync(
+    prompt: str,
+    options: Options | None = None,
+    /,
+    *,
+    on_permission: OnPermission | None = None,
+    **fields: Any,
+) -> Result:
     """`ask` for scripts and notebooks: works inside a running event loop too.
 
     >>> ask_sync("", cwd=".").failure.kind
     'bad_prompt'
     """
-    run = open_run(prompt, options, **fields)
+    run = open_run(prompt, options, on_permission=on_permission, **fields)
     for _ in _stream(run):
         pass
     return run.result
 
 
-def stream_sync(prompt: str, options: Options | None = None, /, **fields: Any) -> Iterator[Event]:
+def stream_sync(
+    prompt: str,
+    options: Options | None = None,
+    /,
+    *,
+    on_permission: OnPermission | None = None,
+    **fields: Any,
+) -> Iterator[Event]:
     """The events of a run, without async. Closing the iterator ends the run and all its processes."""
-    return _stream(open_run(prompt, options, **fields))
+    return _stream(open_run(prompt, options, on_permission=on_permission, **fields))
 
 
 async def _drain(run: Run) -> None:

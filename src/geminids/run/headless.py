@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from geminids.events.fold import Fold
 from geminids.events.from_stream import StreamTranslator
 from geminids.events.ledger import Ledger
-from geminids.events.model import EndedProcess, Event, Started
+from geminids.events.model import Decision, EndedProcess, Event, Started, TokensUsed, Usage
 from geminids.launch.plan import Plan
 from geminids.options import Options
 from geminids.outcome import Failure
@@ -22,6 +22,7 @@ from geminids.run.merge import Merge
 from geminids.run.outbox import Outbox
 from geminids.run.reading import OnLine, Reading
 from geminids.run.stopping import LINGERING, WRONG_SESSION, Stopping, end_processes, end_processes_now, listed
+from geminids.run.usage import settled
 from geminids.run.without_power import without_power
 from geminids.wire.endings import Ending, Evidence, judge
 from geminids.wire.stream_json import error_of, stats_of
@@ -209,6 +210,17 @@ class HeadlessLane:
     def redacted(self, text: str) -> str:
         return self._redactor.text(text)
 
+    def usage(
+        self, known: Sequence[TokensUsed], written: Sequence[TokensUsed] | None
+    ) -> tuple[list[TokensUsed], Usage | None]:
+        """The requests that have not been told yet, and the usage; `written` are those of the telemetry."""
+        result = self.stream.result
+        return settled(stats_of(result.stats) if result else None, known, written, self._ledger)
+
+    @property
+    def pid(self) -> int | None:
+        return self.child.pid if self.child else None
+
     @property
     def stream(self) -> StreamTranslator:
         return self._reading.stream
@@ -222,6 +234,11 @@ class HeadlessLane:
         """The session as the CLI has named it; one that was never begun has no id that anybody could resume."""
         init = self.stream.init
         return init.session_id if init else self._options.resume
+
+    @property
+    def decisions(self) -> tuple[Decision, ...]:
+        """None: nobody is asked on this lane."""
+        return ()
 
     @property
     def ended(self) -> tuple[EndedProcess, ...]:

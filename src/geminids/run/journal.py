@@ -5,23 +5,41 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
-from geminids.events.from_journal import JournalTranslator, at_of
-from geminids.events.from_stream import StreamTranslator
+from geminids.events.from_journal import JournalTranslator, Truth, at_of
 from geminids.events.ledger import Ledger
+from geminids.events.model import Event
 from geminids.redact import Redactor
 from geminids.run.merge import Merge
 from geminids.run.subagents import Subagents
 from geminids.sessions.follow import Follower
 from geminids.wire.journal import Header, Message, decode_record
 
-__all__ = ["Journal"]
+__all__ = ["Heard", "Journal", "Translator"]
 
 # Between two looks: while a tool runs or an event waits, and while nothing does.
 _SOON, _IDLE = 0.02, 0.1
 _SELDOM = 5.0
 _SUFFIX = ".jsonl"
 FindFile = Callable[[str], Path | None]
+
+
+class Heard(Protocol):
+    """What the lane itself has heard so far: its session, its tools, and the turns in which agents were called."""
+
+    @property
+    def session_id(self) -> str | None: ...
+    @property
+    def tools_running(self) -> bool: ...
+    @property
+    def agent_turns(self) -> dict[str, int]: ...
+
+
+class Translator(Protocol):
+    """Makes events and truths of the messages of the session's own journal."""
+
+    def translate(self, message: Message) -> tuple[list[Event], dict[str, Truth]]: ...
 
 
 class Journal:
@@ -35,13 +53,14 @@ class Journal:
     def __init__(
         self,
         merge: Merge,
-        stream: StreamTranslator,
+        stream: Heard,
         ledger: Ledger,
         redactor: Redactor,
         find: FindFile,
         resumed: Path | None = None,
         resumed_id: str | None = None,
         since: int = 0,
+        translator: Translator | None = None,
     ) -> None:
         self._since = since if resumed is not None else 0
         self._merge = merge
@@ -49,7 +68,7 @@ class Journal:
         self._ledger = ledger
         self._redactor = redactor
         self._find = find
-        self._main = JournalTranslator(ledger, redactor)
+        self._main: Translator = translator or JournalTranslator(ledger, redactor)
         self._agents = Subagents(merge, stream, ledger, redactor)
         self._follower: Follower | None = None
         self._search_at, self._search_gap = 0.0, _IDLE
@@ -73,18 +92,18 @@ class Journal:
 
     def find(self) -> None:
         """See whether the journal is there: the CLI makes it before it says which session it is in."""
-        init = self._stream.init
+        session_id = self._stream.session_id
         now = time.monotonic()
-        if self._follower is None and init is not None and init.session_id and now >= self._search_at:
+        if self._follower is None and session_id and now >= self._search_at:
             # Seldom, once it was not there: to look for it is to list all sessions of the folder.
             self._search_at, self._search_gap = now + self._search_gap, min(2 * self._search_gap, _SELDOM)
             try:
-                file = self._find(init.session_id)
+                file = self._find(session_id)
             except (OSError, ValueError):
                 return
             if file is not None:
                 self._follower = Follower(file)
-                self._agents.begin(file.parent / init.session_id)
+                self._agents.begin(file.parent / session_id)
                 self._merge.following = True
 
     def look(self) -> None:

@@ -29,6 +29,7 @@ class Merge:
         self._clock = clock
         self._waiting: deque[tuple[Event, float, int]] = deque()
         self._truths: dict[str, Truth] = {}
+        self._excused: set[str] = set()
         self.following = False
         self.missed = 0
 
@@ -49,13 +50,17 @@ class Merge:
     def know(self, truths: dict[str, Truth]) -> None:
         self._truths |= truths
 
+    def excuse(self, call_id: str) -> None:
+        """No journal will tell of this call: its end need not wait."""
+        self._excused.add(call_id)
+
     def release(self, *, now: bool = False) -> None:
         """Pass on what need not wait any longer; with `now`, everything."""
         out: list[Event] = []
         size = 0
         while self._waiting:
             event, until, share = self._waiting[0]
-            if type(event) is ToolFinished and event.parent is None:
+            if type(event) is ToolFinished and event.parent is None and event.id not in self._excused:
                 truth = self._truths.pop(event.id, None)
                 if truth is not None:
                     event = with_truth(event, truth)

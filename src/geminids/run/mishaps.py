@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable
 
 from geminids.errors import SessionError
-from geminids.launch.plan import Plan
 from geminids.outcome import Failure, FailureKind
 from geminids.wire.endings import Ending
 from geminids.wire.hints import hint_for
@@ -31,12 +30,12 @@ def cannot_lock(error: SessionError) -> Ending:
     return Ending("failed", error.message, failure)
 
 
-def spawn_failed(error: OSError, plan: Plan) -> Ending:
+def spawn_failed(error: OSError, cwd: str) -> Ending:
     """The system said no: which of CLI, folder and system is it?"""
     kind: FailureKind = "crashed"
     message = f"the CLI could not be started: {error.strerror or error}"
-    if not os.path.isdir(plan.cwd) or not os.access(plan.cwd, os.X_OK):
-        kind, message = "bad_option", f"cwd: {plan.cwd} is gone or cannot be entered"
+    if not os.path.isdir(cwd) or not os.access(cwd, os.X_OK):
+        kind, message = "bad_option", f"cwd: {cwd} is gone or cannot be entered"
     elif error.errno == errno.E2BIG:
         kind, message = "bad_option", "env: the environment is too large for this system"
     elif isinstance(error, (FileNotFoundError, PermissionError)):

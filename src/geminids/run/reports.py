@@ -15,6 +15,7 @@ from geminids.redact import Redactor
 __all__ = ["Reports"]
 
 _NAMED = re.compile(r"[Rr]eport available at: (/.*/gemini-client-error-[^/\n]*\.json)")
+_BEGIN = "gemini-client-error-"
 _MOST = 100
 
 
@@ -28,6 +29,17 @@ class Reports:
     def look_for(self, text: str) -> None:
         if "eport available at" in text and len(self._paths) < _MOST:
             self._paths.update(dict.fromkeys(_NAMED.findall(text)))
+
+    def look_in(self, folder: str, since: float) -> None:
+        """Those of a process that does not name them: a warm one says nothing on stderr before its end."""
+        try:
+            with os.scandir(folder) as found:
+                for one in found:
+                    is_report = one.name.startswith(_BEGIN) and one.name.endswith(".json")
+                    if is_report and one.stat(follow_symlinks=False).st_mtime >= since:
+                        self._paths[one.path] = None
+        except OSError:
+            return
 
     def seal(self) -> None:
         for path in self._paths:

@@ -6,7 +6,7 @@ import msgspec
 
 from geminids.errors import RunFailed
 from geminids.events.fold import turns_of
-from geminids.events.model import EndedProcess, Finished, Turn, Usage
+from geminids.events.model import Decision, EndedProcess, Finished, Turn, Usage
 from geminids.outcome import Failure, Outcome
 
 __all__ = ["Result"]
@@ -31,6 +31,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     duration_ms: int
     ended: tuple[EndedProcess, ...]
     complete: bool
+    decisions: tuple[Decision, ...] = ()
+    """The audit trail: every permission that was asked for."""
     conversation: bytes = b""
     """What `turns` is made of, packed: most callers never ask, and the values would take much more memory."""
 

@@ -10,26 +10,27 @@ from typing import TYPE_CHECKING, Any
 from geminids.errors import GeminidsError, SessionError
 from geminids.events.fold import Fold
 from geminids.events.ledger import Ledger
-from geminids.events.model import Event, Finished, TokensUsed, Usage
+from geminids.events.model import Event, Level, TokensUsed, Usage
 from geminids.ids import new_run_id
-from geminids.launch.plan import TELEMETRY, Refused, look_ahead, make_plan
-from geminids.launch.scratch import Scratch
+from geminids.launch.plan import TELEMETRY, Refused, look_ahead
 from geminids.options import Options, make_options
 from geminids.run.claim import Claim, busy
-from geminids.run.headless import HeadlessLane
+from geminids.run.finishing import finished_of
+from geminids.run.lanes import Lanes
 from geminids.run.mishaps import cannot_lock, our_fault, spawn_failed
 from geminids.run.outbox import Events, Outbox
 from geminids.run.reading import OnLine
 from geminids.run.result import Result
-from geminids.run.usage import settled
 from geminids.wire.endings import Ending
-from geminids.wire.stream_json import stats_of
 
 if TYPE_CHECKING:
     import anyio
     from anyio.abc import TaskGroup
 
     from geminids.gateway import Gateway
+    from geminids.run.headless import HeadlessLane
+    from geminids.run.warm.lane import WarmLane
+    from geminids.run.warm.permission import OnPermission
 
 __all__ = ["Run", "open_run"]
 
@@ -37,32 +38,44 @@ _BY_CALLER = "interrupted by the caller"
 
 
 def open_run(
-    prompt: str, options: Options | None = None, /, *, on_line: OnLine | None = None, **fields: Any
+    prompt: str,
+    options: Options | None = None,
+    /,
+    *,
+    on_line: OnLine | None = None,
+    on_permission: OnPermission | None = None,
+    **fields: Any,
 ) -> Run:
     """A run of the agent, ended with all its processes when the block is left.
 
     Raises `OptionsError` for bad options at once. `fields` are fields of `Options`. `on_line(line, events)` is
-    called with each line that the CLI printed, secrets masked, and the events that it became.
+    called with each line that the CLI printed, secrets masked, and the events that it became (headless lane only).
+    `on_permission(asked)` decides when the agent asks: the run then takes the warm lane, where it can.
     """
-    return Run(prompt, make_options(options, **fields), on_line=on_line)
+    return Run(prompt, make_options(options, **fields), on_line=on_line, on_permission=on_permission)
 
 
 class Run:
     """One run. Iterate it for its events; `result` is there afterwards, also when cancelled."""
 
-    def __init__(self, prompt: str, options: Options, *, on_line: OnLine | None = None) -> None:
+    def __init__(
+        self,
+        prompt: str,
+        options: Options,
+        *,
+        on_line: OnLine | None = None,
+        on_permission: OnPermission | None = None,
+        notices: Sequence[tuple[Level, str, str]] = (),
+    ) -> None:
         self.id = new_run_id()
         self.options = options
-        self._prompt = prompt
-        self._on_line = on_line
         self._ledger = Ledger()
         self._outbox = Outbox()
         self._fold = Fold()
-        self._lane: HeadlessLane | None = None
+        self._lane: HeadlessLane | WarmLane | None = None
         self._claim = Claim(self.id)
         self._waits = False
         self._stop_waiting: str | None = None
-        self._scratch: Scratch | None = None
         self._gateway: Gateway | None = None
         self._began = time.monotonic()
         self._launched = False
@@ -70,6 +83,18 @@ class Run:
         self._done: anyio.Event | None = None
         self._tasks: TaskGroup | None = None
         self._events = Events(self._outbox)
+        self._lanes = Lanes(
+            prompt,
+            self.id,
+            self._ledger,
+            self._outbox,
+            self._fold,
+            self._on_session,
+            on_line,
+            on_permission,
+            self._start_gateway,
+        )
+        self._outbox.put([self._ledger.notice(*notice) for notice in notices])
 
     def launch(self) -> None:
         """Spawn the CLI now, before an event loop runs; entering the block does it otherwise."""
@@ -106,30 +131,11 @@ class Run:
 
     def _spawn(self) -> None:
         try:
-            plan = make_plan(
-                self._prompt,
-                self.options,
-                run_id=self.id,
-                gateway_env=self._start_gateway(),
-                resumed=self._claim.file,
-            )
-            self._scratch, self._prompt = plan.scratch, ""
-            if plan.session_id is not None and (told := self._on_session(plan.session_id)):
-                self._outbox.put(told)
-            lane = HeadlessLane(
-                plan,
-                self.options,
-                self.id,
-                self._ledger,
-                self._outbox,
-                self._fold,
-                self._on_line,
-                self._on_session,
-            )
+            lane = self._lanes.choose(self.options, self._claim.file)
             try:
                 lane.start()
             except OSError as error:
-                self._finish(spawn_failed(error, plan))
+                self._finish(spawn_failed(error, self._lanes.cwd))
             else:
                 self._lane = lane
         except Refused as refused:
@@ -148,7 +154,7 @@ class Run:
     @property
     def pid(self) -> int | None:
         """The CLI's pid, or None where nothing was spawned."""
-        return self._lane.child.pid if self._lane and self._lane.child else None
+        return self._lane.pid if self._lane else None
 
     @property
     def mark(self) -> str | None:
@@ -280,11 +286,11 @@ class Run:
             return None
         from geminids.gateway import Gateway, offline_scene
 
-        self._gateway = Gateway(offline_scene()).start()
+        self._gateway = self._gateway or Gateway(offline_scene()).start()
         return dict(self._gateway.env)
 
     def _finish(self, ending: Ending) -> None:
-        """The one place that makes a `Finished`."""
+        """Say how it ended, once, and let go of all that the run has held."""
         lane, ledger = self._lane, self._ledger
         try:
             usage = self._usage()
@@ -293,31 +299,21 @@ class Run:
             # A mistake of ours about tokens must not cost the caller the ending.
             self._outbox.put([ledger.notice("error", "protocol", f"tokens: {type(error).__name__}: {error}")])
             usage, conversation = None, b""
-        if self._scratch is not None:
-            self._scratch.close()
+        if self._lanes.scratch is not None:
+            self._lanes.scratch.close()
         self._claim.release()
-        finished = Finished(
-            at=int(time.time() * 1000),
-            seq=ledger.next(),
-            attempt=ledger.attempt,
-            turn=ledger.turn,
-            run_id=self.id,
-            outcome=ending.outcome,
-            failure=ending.failure,
-            reason=ending.reason,
-            # Once more: a secret whose halves stand before and after a tool call is whole only here.
-            text=lane.redacted(self._fold.text) if lane else "",
-            answer=lane.redacted(self._fold.answer) if lane else "",
-            session_id=lane.session_id if lane else None,
-            clear_session=ending.clear_session or (self._claim.fresh is not None and self.options.fresh),
-            usage=usage,
-            attempts=self._fold.attempts,
-            exit_code=lane.exit_code if lane else None,
-            duration_ms=int((time.monotonic() - self._began) * 1000),
-            ended=lane.ended if lane else (),
-            complete=lane.complete if lane else False,
+        fresh = self._claim.fresh is not None and self.options.fresh
+        finished, self._result = finished_of(
+            self.id,
+            ending,
+            lane,
+            self._fold,
+            ledger,
+            usage,
+            began=self._began,
+            clear_session=fresh,
+            conversation=conversation,
         )
-        self._result = Result.of(finished, conversation)
         self._outbox.put([finished])
         self._outbox.close()
         if self._gateway is not None:
@@ -325,18 +321,18 @@ class Run:
 
     def _usage(self) -> Usage | None:
         """The tokens, request by request where those are known; what is told here for the first time is put out."""
-        result = self._lane.stream.result if self._lane else None
-        stats = stats_of(result.stats) if result else None
-        new, usage = settled(stats, self._fold.tokens, self._written_down(), self._ledger)
+        if self._lane is None:
+            return None
+        new, usage = self._lane.usage(self._fold.tokens, self._written_down())
         self._fold.add(new)
         self._outbox.put(new)
         return usage
 
     def _written_down(self) -> list[TokensUsed] | None:
         """The requests that the CLI has written down, where it was told to."""
-        if self._scratch is None or not self.options.telemetry:
+        if self._lanes.scratch is None or not self.options.telemetry:
             return None
         from geminids.events.from_telemetry import tokens_used
         from geminids.wire.telemetry import responses_in
 
-        return tokens_used(responses_in(self._scratch.folder / TELEMETRY), Ledger())
+        return tokens_used(responses_in(self._lanes.scratch.folder / TELEMETRY), Ledger())

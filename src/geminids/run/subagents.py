@@ -6,9 +6,9 @@ import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Protocol
 
 from geminids.events.from_journal import JournalTranslator
-from geminids.events.from_stream import StreamTranslator
 from geminids.events.ledger import Ledger
 from geminids.redact import Redactor
 from geminids.run.merge import Merge
@@ -22,6 +22,13 @@ _SUFFIX = ".jsonl"
 _LIST_AGAIN = 0.1
 
 
+class Calls(Protocol):
+    """The turns in which subagents were called, by the ids of the calls."""
+
+    @property
+    def agent_turns(self) -> dict[str, int]: ...
+
+
 class Subagents:
     """The journals of subagents: `chats/<session>/<agent>.jsonl`.
 
@@ -29,7 +36,7 @@ class Subagents:
     is open; else the agent's events wait.
     """
 
-    def __init__(self, merge: Merge, stream: StreamTranslator, ledger: Ledger, redactor: Redactor) -> None:
+    def __init__(self, merge: Merge, stream: Calls, ledger: Ledger, redactor: Redactor) -> None:
         self._merge = merge
         self._stream = stream
         self._ledger = ledger

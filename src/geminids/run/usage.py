@@ -11,7 +11,7 @@ from geminids.events.ledger import Ledger
 from geminids.events.model import ModelUsage, TokensUsed, Usage
 from geminids.wire.stream_json import ModelStats, Stats
 
-__all__ = ["by_request", "remainder", "settled", "usage_of"]
+__all__ = ["by_request", "counted", "remainder", "settled", "usage_of"]
 
 
 def settled(
@@ -124,6 +124,36 @@ def by_request(usage: Usage | None, requests: Sequence[TokensUsed], *, each: boo
     return msgspec.structs.replace(
         usage, thinking=sums.thinking, tool=sums.tool, requests=count, models=models
     )
+
+
+def counted(
+    requests: Sequence[TokensUsed], told: tuple[int | None, int | None], ledger: Ledger, *, each: bool
+) -> tuple[list[TokensUsed], Usage | None]:
+    """At the end of a warm turn: what the journal has not told, and the usage of all requests.
+
+    `told` is the input and the output of the main conversation as the CLI's answer has them.
+    """
+    main = [one for one in requests if one.role == "main"]
+    known = _sums(main) if main else Usage(input=0, output=0)
+    new: list[TokensUsed] = []
+    if told != (None, None) and told != (known.input, known.output):
+        rest = ((told[0] or 0) - (known.input or 0), (told[1] or 0) - (known.output or 0))
+        if min(rest) >= 0:
+            missing = _utility(ModelUsage(model="", input=rest[0], output=rest[1]), ledger)
+            new = [msgspec.structs.replace(missing, role="main")]
+    every = [*requests, *new]
+    if not every:
+        return [], None
+    names = dict.fromkeys(one.model for one in every if one.model)
+    models = tuple(
+        ModelUsage(model=name, **_parts(_sums([one for one in every if one.model == name]))) for name in names
+    )
+    count = len(every) if each and not new else None
+    return new, msgspec.structs.replace(_sums(every), requests=count, models=models)
+
+
+def _parts(usage: Usage) -> dict[str, int | None]:
+    return {name: getattr(usage, name) for name in ("input", "cached", "output", "thinking", "tool", "total")}
 
 
 def _sums(requests: Sequence[TokensUsed]) -> Usage:

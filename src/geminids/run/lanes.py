@@ -1,0 +1,111 @@
+"""Which lane a run takes: headless, or warm where somebody is to be asked and the release can ask."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from geminids.events.fold import Fold
+from geminids.events.ledger import Ledger
+from geminids.events.model import Event
+from geminids.launch.plan import make_plan
+from geminids.launch.refused import Refused
+from geminids.launch.scratch import Scratch
+from geminids.options import Options
+from geminids.run.headless import HeadlessLane
+from geminids.run.outbox import Outbox
+from geminids.run.reading import OnLine
+
+if TYPE_CHECKING:
+    from geminids.run.warm.lane import WarmLane
+    from geminids.run.warm.permission import OnPermission
+
+__all__ = ["Lanes"]
+
+GatewayEnv = Callable[[], dict[str, str] | None]
+
+
+class Lanes:
+    """Chooses and makes the lane of a run; `scratch` and `cwd` are what its plan has made and found."""
+
+    def __init__(
+        self,
+        prompt: str,
+        run_id: str,
+        ledger: Ledger,
+        outbox: Outbox,
+        fold: Fold,
+        on_session: Callable[[str], list[Event]],
+        on_line: OnLine | None,
+        on_permission: OnPermission | None,
+        gateway_env: GatewayEnv,
+    ) -> None:
+        self._prompt = prompt
+        self._run_id = run_id
+        self._ledger = ledger
+        self._outbox = outbox
+        self._fold = fold
+        self._on_session = on_session
+        self._on_line = on_line
+        self._on_permission = on_permission
+        self._gateway_env = gateway_env
+        self.scratch: Scratch | None = None
+        self.cwd = ""
+
+    def choose(self, options: Options, resumed: Path | None) -> HeadlessLane | WarmLane:
+        """A lane that is ready to start; raises `Refused` where none can work."""
+        lane = self._warm(options) if self._on_permission is not None else None
+        return self._headless(options, resumed) if lane is None else lane
+
+    def _headless(self, options: Options, resumed: Path | None) -> HeadlessLane:
+        plan = make_plan(
+            self._prompt, options, run_id=self._run_id, gateway_env=self._gateway_env(), resumed=resumed
+        )
+        self.scratch, self.cwd, self._prompt = plan.scratch, plan.cwd, ""
+        if plan.session_id is not None and (told := self._on_session(plan.session_id)):
+            self._outbox.put(told)
+        return HeadlessLane(
+            plan,
+            options,
+            self._run_id,
+            self._ledger,
+            self._outbox,
+            self._fold,
+            self._on_line,
+            self._on_session,
+        )
+
+    def _warm(self, options: Options) -> WarmLane | None:
+        """The lane on which somebody is asked; None, and a notice, where this run cannot take it."""
+        from geminids.launch.warm import make_warm_plan, too_cold  # imported late: most runs ask nobody
+        from geminids.run.warm.lane import WarmLane
+        from geminids.run.warm.prompt import blocks_of, is_command
+
+        why = too_cold(options)
+        if why is None and is_command(self._prompt) and not options.literal:
+            why = "commands are not run on the warm lane"
+        if why is None:
+            try:
+                plan = make_warm_plan(options, asks=True, gateway_env=self._gateway_env())
+            except Refused as refused:
+                if refused.failure.kind not in ("cli_unsupported", "untrusted_folder"):
+                    raise
+                why = refused.failure.message
+        if why is not None:
+            told = f"the headless lane is taken, on which nobody is asked: {why}"
+            self._outbox.put([self._ledger.notice("warning", "lane", told)])
+            return None
+        self.cwd = plan.cwd
+        blocks = blocks_of(self._prompt, options, plan.cwd, self._run_id)
+        return WarmLane(
+            plan,
+            blocks,
+            options,
+            self._run_id,
+            self._ledger,
+            self._outbox,
+            self._fold,
+            self._on_session,
+            self._on_permission,
+        )

@@ -1,0 +1,1 @@
+"""The warm lane: `gemini --acp` processes that stay, and turns that cost milliseconds."""

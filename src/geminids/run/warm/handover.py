@@ -1,0 +1,122 @@
+"""A conversation as one text, for a new session that shall go on with it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+
+import msgspec
+
+from geminids.errors import SessionError
+from geminids.launch.prompt import MAX_PROMPT_BYTES, MAX_PROMPT_UNITS
+from geminids.options import Options
+from geminids.sessions.handed_over import FRAME, LAST, Piece, holds_record, taken_apart
+from geminids.sessions.loading import load
+from geminids.sessions.transcript import Entry, Prompt, Said, Tool, entries
+from geminids.wire.journal import Message
+
+__all__ = ["as_text", "conversation_text", "has_arrived"]
+
+# Of what fits into a prompt; the rest is for the prompt itself and for what the agent does then.
+_SHARE = 0.75
+_LONGEST_OUTPUT = 4000
+
+_YOU, _ME = "you said:", "I said:"
+
+
+def conversation_text(
+    session_id: str, options: Options, environ: Mapping[str, str] | None = None
+) -> str | None:
+    """All that was said and done in a stored session; None where it cannot be read or does not fit into a prompt."""
+    return as_text(_stored(session_id, options, environ))
+
+
+def has_arrived(session_id: str, options: Options, environ: Mapping[str, str] | None = None) -> bool:
+    """Whether a stored session holds a conversation that was handed over to it."""
+    return any(one.is_prompt and holds_record(one.text) for one in _stored(session_id, options, environ))
+
+
+def _stored(session_id: str, options: Options, environ: Mapping[str, str] | None) -> list[Message]:
+    around = {**(os.environ if environ is None else environ), **options.env}
+    try:
+        return load(session_id, options.cwd, home=options.home, environ=around).messages
+    except SessionError:
+        return []
+
+
+def as_text(messages: Iterable[Message]) -> str | None:
+    """A conversation as a text to be put before a prompt; None where it is empty or does not fit."""
+    pieces = [Piece(_sendable(one.head), _sendable(one.body)) for one in _pieces(entries(messages))]
+    if not pieces:
+        return None
+    mark = _mark_for(pieces)
+    told = [f"{mark} {one.head}\n{one.body}\n" for one in pieces]
+    text = "\n".join([FRAME.format(mark=mark), *told, f"{mark} {LAST}\n"])
+    return text if _fits(text) else None
+
+
+def _pieces(shown: Iterable[Entry]) -> list[Piece]:
+    """The pieces in their order. What was handed over to this very session comes first, once and flat."""
+    before: list[Piece] = []
+    own: list[Piece] = []
+    for entry in shown:
+        if isinstance(entry, Prompt):
+            taken, words = taken_apart(entry.text)
+            # A prompt that failed was sent again, with the same conversation before it.
+            before = max(before, taken, key=len)
+            own.append(Piece(_ME, "\n".join([words, *_missing(entry)])))
+        elif isinstance(entry, Said):
+            own.append(Piece(_YOU, entry.text))
+        elif isinstance(entry, Tool):
+            own += _called(entry)
+    return before + own
+
+
+def _missing(prompt: Prompt) -> Iterator[str]:
+    for one in prompt.media:
+        yield f"[Here I gave you a file ({one.media_type}). It is not in this record.]"
+
+
+def _called(tool: Tool) -> Iterator[Piece]:
+    yield Piece(f"you called the tool {_one_line(tool.name)}:", _json(tool.input))
+    how = tool.status if tool.exit_code is None else f"{tool.status}, exit code {tool.exit_code}"
+    yield Piece(f"the result of {_one_line(tool.name)} ({how}):", _cut(tool.output or tool.error or ""))
+
+
+def _mark_for(pieces: list[Piece]) -> str:
+    """What begins no line of theirs, nor stands anywhere else in them: nobody can end the record from within."""
+    while True:
+        mark = f"=={os.urandom(4).hex()}=="
+        if not any(mark in one.head or mark in one.body for one in pieces):
+            return mark
+
+
+def _cut(output: str) -> str:
+    """A long output without its middle."""
+    over = len(output) - _LONGEST_OUTPUT
+    if over <= 0:
+        return output
+    half = _LONGEST_OUTPUT // 2
+    return f"{output[:half]}\n[{over:,} characters are left out here]\n{output[-half:]}"
+
+
+def _json(value: object) -> str:
+    try:
+        return msgspec.json.encode(value).decode()
+    except (TypeError, ValueError, RecursionError):
+        return "(what it was called with cannot be shown)"
+
+
+def _one_line(name: str) -> str:
+    return " ".join(name.split()) or "(without a name)"
+
+
+def _sendable(text: str) -> str:
+    """Without what no prompt may hold: NUL, and halves of characters."""
+    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
+
+
+def _fits(text: str) -> bool:
+    if len(text.encode()) > _SHARE * MAX_PROMPT_BYTES:
+        return False
+    return len(text.encode("utf-16-le")) // 2 <= _SHARE * MAX_PROMPT_UNITS

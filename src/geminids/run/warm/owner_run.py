@@ -1,0 +1,292 @@
+"""A run that the pool's owner serves, held by its client as any other run; headless where the owner cannot serve it."""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import AsyncIterator, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, get_args
+
+import msgspec
+
+from geminids.config.places import Places
+from geminids.errors import GeminidsError
+from geminids.events.model import Choice, Event, Level, PermissionAsked, PermissionDecided
+from geminids.options import Options
+from geminids.process.lines import LineFramer
+from geminids.run.outbox import Events, Outbox
+from geminids.run.result import Result
+from geminids.run.warm.owner_account import OWNER_GONE, Account
+from geminids.run.warm.owner_order import make_order, too_cold_for_owner
+from geminids.run.warm.owner_reach import Link, reach_owner
+from geminids.run.warm.owner_wire import Answer, Stop, as_line, told_in
+from geminids.run.warm.permission import OnPermission, Said
+from geminids.wire.endings import Ending
+
+if TYPE_CHECKING:
+    import anyio
+    from anyio.abc import TaskGroup
+
+    from geminids.run.run import Run
+
+__all__ = ["RemoteRun"]
+
+_BY_CALLER = "interrupted by the caller"
+_READ_SIZE = 256 * 1024
+# So much longer than its grace the owner may take to end a run, and so long when it was asked again.
+_SLACK = 5.0
+_HURRY = 3.0
+_NEVER = float("inf")
+
+
+class RemoteRun:
+    """One run. Iterate it for its events; `result` is there afterwards.
+
+    `launch` speaks to the owner over a plain socket: what reads the answer is imported while the owner works.
+    """
+
+    def __init__(
+        self, prompt: str, options: Options, *, keep: float, on_permission: OnPermission | None = None
+    ) -> None:
+        self.options = options
+        self._prompt = prompt
+        self._keep = keep
+        self._on_permission = on_permission
+        self._outbox = Outbox()
+        self._events = Events(self._outbox)
+        self._account = Account(self._outbox)
+        self._framer = LineFramer()
+        self._began = time.monotonic()
+        self._launched = False
+        self._link: Link | None = None
+        self._run: Run | None = None
+        self._stops: list[Stop] = []
+        self._asked: dict[str, anyio.CancelScope] = {}
+        self._give_up_at = _NEVER
+        self._tasks: TaskGroup | None = None
+        self._done: anyio.Event | None = None
+        self._changed: anyio.Event | None = None
+
+    def launch(self) -> None:
+        """Hand the run to the owner, which is started where there is none; else spawn the CLI ourselves."""
+        if self._launched:
+            return
+        self._launched = True
+        self._began = time.monotonic()
+        why = too_cold_for_owner(self._prompt, self.options) or self._hand_over()
+        if why is not None:
+            self._go_headless(why)
+
+    def _hand_over(self) -> str | None:
+        """Send the order to the owner; says why that cannot be."""
+        try:
+            order = make_order(self._prompt, self.options, self._keep, self._on_permission is not None)
+            line = as_line(order)
+            self._link = reach_owner(Places.of())
+            self._link.sock.sendall(line)
+            self._link.sock.setblocking(False)
+        except UnicodeEncodeError:
+            return "the prompt or a variable of the environment is no text"
+        except GeminidsError as error:
+            return error.message if error.hint is None else f"{error.message}. {error.hint}"
+        except OSError as error:
+            return f"the pool's owner cannot be spoken to: {error.strerror or 'no answer'}"
+        return None
+
+    def _go_headless(self, why: str) -> None:
+        from geminids.run.run import Run  # imported late: the owner serves most runs
+
+        self._hang_up()
+        options = self.options
+        gone = time.monotonic() - self._began
+        if options.timeout is not None and gone > 1:  # else it is not worth a number that nobody has said
+            options = msgspec.structs.replace(options, timeout=max(options.timeout - gone, 0.001))
+        notice: tuple[Level, str, str] = ("warning", "lane", f"not a warm run: {why}")
+        self._run = Run(self._prompt, options, on_permission=self._on_permission, notices=[notice])
+        self._run.launch()
+
+    @property
+    def result(self) -> Result:
+        """How the run ended; raises `GeminidsError` while it goes on."""
+        if self._run is not None:
+            return self._run.result
+        if self._account.result is None:
+            raise GeminidsError(
+                "the run is not over yet", hint="Read its events to the end, or leave its block."
+            )
+        return self._account.result
+
+    def stop(self, reason: str = _BY_CALLER) -> None:
+        """Ask the run to end; asked again, it is ended at once. The events say when it has."""
+        self._ask_to_stop(Stop(reason=reason))
+
+    def _ask_to_stop(self, stop: Stop) -> None:
+        if self._run is not None:
+            self._run.stop(stop.reason)
+            return
+        self._stops.append(stop)
+        patience = self.options.grace + _SLACK if len(self._stops) == 1 else _HURRY
+        self._give_up_at = min(self._give_up_at, time.monotonic() + patience)
+        self._say(stop)
+        if self._changed is not None:
+            self._changed.set()
+
+    def _say(self, message: msgspec.Struct) -> None:
+        """Tell the owner: a few bytes, which fit into any socket that somebody reads."""
+        if self._link is not None:
+            try:
+                self._link.sock.send(as_line(message))
+            except OSError:
+                pass
+
+    async def __aenter__(self) -> RemoteRun:
+        import anyio
+
+        self.launch()
+        self._done, self._changed = anyio.Event(), anyio.Event()
+        tasks = anyio.create_task_group()
+        await tasks.__aenter__()
+        self._tasks = tasks
+        tasks.start_soon(self._drive)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        import anyio
+
+        assert self._tasks is not None and self._done is not None
+        again: BaseException | None = None
+        if not self._done.is_set() and not self._account.over:
+            self.stop()
+        while not self._done.is_set():
+            try:
+                with anyio.CancelScope(shield=True):
+                    await self._done.wait()
+            except anyio.get_cancelled_exc_class() as cancelled:
+                again = cancelled  # asyncio's own `task.cancel()` knows no shield
+                self.stop()
+        await self._tasks.__aexit__(None, None, None)
+        if again is not None:
+            raise again
+
+    def __aiter__(self) -> AsyncIterator[Event]:
+        return self._events
+
+    async def next_batch(self) -> Sequence[Event] | None:
+        """The events that have come since the last batch; waits for one, None after the last."""
+        return await self._outbox.take()
+
+    # What the owner says.
+
+    async def _drive(self) -> None:
+        """See it through, whatever becomes of the consumer: leaving the block asks it to stop."""
+        import anyio
+
+        assert self._done is not None
+        with anyio.CancelScope(shield=True):
+            try:
+                if self._run is None:
+                    await self._follow()
+                if self._run is not None:
+                    await self._relay(self._run)
+            finally:
+                self._hang_up()
+                self._outbox.close()
+                self._done.set()
+
+    async def _relay(self, run: Run) -> None:
+        async with run:
+            while (batch := await run.next_batch()) is not None:
+                self._outbox.put(batch)
+
+    async def _follow(self) -> None:
+        import anyio
+
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._watch_clocks, tasks.cancel_scope)
+                await self._hear(tasks)
+                tasks.cancel_scope.cancel()
+        except* (OSError, msgspec.DecodeError):
+            pass  # as good as gone
+        account = self._account
+        if account.result is not None:
+            return
+        if self._stops:
+            first = self._stops[0]
+            account.finish(
+                Ending("timed_out" if first.by_deadline else "interrupted", first.reason), self._began
+            )
+        elif account.started is not None:
+            account.finish(OWNER_GONE, self._began)
+        else:
+            self._go_headless(account.cold or "the pool's owner ended before the run had begun")
+
+    async def _hear(self, tasks: TaskGroup) -> None:
+        """Read until the run is over, or the owner says nothing more."""
+        while not self._account.over and (chunk := await self._read()):
+            told = told_in(self._framer.feed(chunk))
+            for event in self._account.take(told, stopped=bool(self._stops)):
+                if isinstance(event, PermissionAsked) and self._on_permission is not None:
+                    tasks.start_soon(self._answer, event, self._on_permission)
+                elif isinstance(event, PermissionDecided) and event.id in self._asked:
+                    self._asked.pop(event.id).cancel()  # whoever was asked need not think any longer
+
+    async def _read(self) -> bytes:
+        import anyio
+
+        assert self._link is not None
+        while True:
+            try:
+                return self._link.sock.recv(_READ_SIZE)
+            except BlockingIOError:
+                await anyio.wait_readable(self._link.sock)
+            except ConnectionError:
+                return b""
+
+    async def _answer(self, asked: PermissionAsked, ask: OnPermission) -> None:
+        import anyio
+
+        with anyio.CancelScope() as scope:
+            self._asked[asked.id] = scope
+            said = await _decided(ask, asked)
+            self._say(Answer(id=asked.id, decision=said.decision, by=said.by, reason=said.reason))
+
+    async def _watch_clocks(self, scope: anyio.CancelScope) -> None:
+        """The whole time of the run, and how long the owner may take to end it."""
+        import anyio
+
+        timeout = self.options.timeout
+        until = _NEVER if timeout is None else self._began + timeout
+        while True:
+            now = time.monotonic()
+            if now >= until:
+                until = _NEVER
+                self._ask_to_stop(Stop(reason=f"timed out after {timeout:g} s", by_deadline=True))
+            if now >= self._give_up_at:
+                scope.cancel()
+            self._changed = anyio.Event()
+            with anyio.move_on_after(min(until, self._give_up_at) - now):
+                await self._changed.wait()
+
+    def _hang_up(self) -> None:
+        link, self._link = self._link, None
+        if link is not None:
+            link.close()
+
+
+async def _decided(ask: OnPermission, asked: PermissionAsked) -> Said:
+    """What was answered; a callback that fails, or says something else, is a no."""
+    try:
+        found: Any = ask(asked)
+        if inspect.isawaitable(found):
+            found = await found
+    except Exception as error:
+        return Said("deny", "callback", f"the callback failed: {type(error).__name__}: {error}")
+    if isinstance(found, Said):
+        return found
+    if found in get_args(Choice):
+        return Said(found)
+    return Said("deny", "callback", f"the callback answered {found!r}: no allow, allow_always or deny")

@@ -1,0 +1,256 @@
+"""One prompt of a chat as callers hold it: `async for event in chat.send(…)`, and its result afterwards."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from geminids.errors import GeminidsError
+from geminids.events.fold import Fold
+from geminids.events.ledger import Ledger
+from geminids.events.model import Decision, EndedProcess, Event, Started
+from geminids.ids import new_run_id
+from geminids.launch.refused import Refused
+from geminids.options import Options
+from geminids.run.finishing import finished_of
+from geminids.run.mishaps import our_fault
+from geminids.run.outbox import Events, Outbox
+from geminids.run.result import Result
+from geminids.run.stopping import listed
+from geminids.run.usage import counted
+from geminids.run.warm.connection import Gone, RpcFailed
+from geminids.run.warm.permission import Desk
+from geminids.run.warm.prompt import blocks_of, is_command
+from geminids.run.warm.seat import Seat
+from geminids.run.warm.turn import WarmTurn
+from geminids.run.without_power import without_power
+from geminids.wire.endings import Ending
+
+if TYPE_CHECKING:
+    import anyio
+
+    from geminids.run.run import Run
+    from geminids.run.warm.chat import Chat
+
+__all__ = ["Sending"]
+
+_BY_CALLER = "interrupted by the caller"
+
+
+class Sending:
+    """A turn of a chat. It goes on whether it is read or not; `stop` or the end of the chat ends it."""
+
+    def __init__(self, chat: Chat, prompt: str, options: Options) -> None:
+        import anyio
+
+        self.id = new_run_id()
+        self.options = options
+        self._chat = chat
+        self._prompt = prompt
+        self._ledger = Ledger()
+        self._outbox = Outbox()
+        self._fold = Fold()
+        self._events = Events(self._outbox)
+        self._began = time.monotonic()
+        self._turn: WarmTurn | None = None
+        self._seat: Seat | None = None
+        self._run: Run | None = None
+        self._reason: str | None = None
+        self._result: Result | None = None
+        self.done: anyio.Event = anyio.Event()
+
+    @property
+    def result(self) -> Result:
+        """How the turn ended; raises `GeminidsError` while it goes on."""
+        if self._result is None:
+            raise GeminidsError(
+                "the turn is not over yet", hint="Read its events to the end, or await `ask`."
+            )
+        return self._result
+
+    def stop(self, reason: str = _BY_CALLER, *, by_deadline: bool = False) -> None:
+        """Ask the turn to end; asked again, it is ended at once. The chat goes on."""
+        self._reason = self._reason or reason
+        if self._run is not None:
+            self._run.stop(reason)
+        elif self._turn is not None:
+            self._turn.stop(reason, by_deadline=by_deadline)
+
+    def __aiter__(self) -> AsyncIterator[Event]:
+        return self._events
+
+    async def next_batch(self) -> Sequence[Event] | None:
+        """The events that have come since the last batch; waits for one, None after the last."""
+        return await self._outbox.take()
+
+    async def __aenter__(self) -> Sending:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.end()
+
+    async def end(self) -> None:
+        """Stop it where it still goes on, and wait until nothing of it is left."""
+        import anyio
+
+        if not self.done.is_set():
+            self.stop()
+        with anyio.CancelScope(shield=True):
+            await self.done.wait()
+
+    async def drive(self) -> None:
+        """See the turn through, whatever becomes of the consumer."""
+        import anyio
+
+        with anyio.CancelScope(shield=True):
+            try:
+                await self._through()
+            except Exception as error:
+                self._finish(our_fault(error, self.redacted))
+            finally:
+                if self._result is None:
+                    self._finish(Ending("interrupted", "interrupted: the event loop was taken down"))
+                self.done.set()
+                self._outbox.close()
+
+    async def _through(self) -> None:
+        async with self._chat.turns:
+            if self._reason is not None:
+                self._finish(Ending("interrupted", self._reason))
+                return
+            try:
+                seat = await self._chat.seating.take()
+            except Refused as refused:
+                if not self._chat.seating.goes_cold(refused):
+                    self._finish(Ending("failed", refused.failure.message, refused.failure))
+                    return
+                seat = None
+            except (Gone, RpcFailed, OSError, TimeoutError) as error:
+                self._finish(self._chat.seating.why_not(error))
+                return
+            if seat is None:
+                await self._headless()
+            else:
+                await self._warm(seat)
+
+    async def _warm(self, seat: Seat) -> None:
+        self._seat = seat
+        chat = self._chat
+        try:
+            blocks = blocks_of(self._prompt, self.options, seat.cwd, self.id, chat.seating.handover)
+        except Refused as refused:
+            self._finish(Ending("failed", refused.failure.message, refused.failure))
+            return
+        self._put([*self._opening(seat), self._started(seat)])
+        desk = Desk(
+            self._ledger,
+            seat.process.redactor,
+            chat.seating.verdicts,
+            seat.always,
+            chat.on_permission,
+            self.options.permission_timeout,
+        )
+        turn = self._turn = WarmTurn(seat, self.options, self._ledger, self._outbox, self._fold, desk)
+        if self._reason is not None:
+            turn.stop(self._reason)
+        await turn.drive(blocks)
+        if not seat.process.alive:
+            await seat.process.gone()
+        self._finish(turn.ending())
+
+    async def _headless(self) -> None:
+        """The conversation goes on by the other lane, which resumes it from its file."""
+        from geminids.run.run import Run
+
+        options = msgspec.structs.replace(self.options, resume=self._chat.session_id)
+        run = self._run = Run(self._prompt, options, notices=self._chat.seating.take_notices())
+        self._chat.seating.let_go()
+        if self._reason is not None:
+            run.stop(self._reason)
+        async with run:
+            while (batch := await run.next_batch()) is not None:
+                self._outbox.put(batch)
+        self._result = run.result
+        self._chat.went_on(run.result)
+
+    def _opening(self, seat: Seat) -> list[Event]:
+        told = [self._ledger.notice(*notice) for notice in self._chat.seating.take_notices()]
+        if is_command(self._prompt):
+            what = "commands are not run on the warm lane: it was sent as a text"
+            told.append(self._ledger.notice("warning", "command", what))
+        return [*without_power(self._chat.seating.take_neutralised(), self._ledger), *told]
+
+    def _started(self, seat: Seat) -> Started:
+        plan = seat.process.plan
+        return Started(
+            at=int(time.time() * 1000),
+            seq=self._ledger.next(),
+            attempt=self._ledger.attempt,
+            turn=self._ledger.turn,
+            run_id=self.id,
+            session_id=seat.session_id,
+            model=self._chat.model,
+            cwd=seat.cwd,
+            cli_version=plan.gemini.version,
+            lane="warm",
+            pid=seat.process.pid,
+        )
+
+    def _finish(self, ending: Ending) -> None:
+        if self._result is not None:
+            return
+        turn = self._turn
+        # The router of `auto` is told nowhere on this lane: then nobody can say how many requests there were.
+        each = turn is not None and turn.complete and self._chat.model not in (None, "auto")
+        told = turn.counts if turn is not None else (None, None)
+        new, usage = counted(self._fold.tokens, told, self._ledger, each=each)
+        self._put(list(new))
+        finished, self._result = finished_of(
+            self.id,
+            ending,
+            self,
+            self._fold,
+            self._ledger,
+            usage,
+            began=self._began,
+            conversation=self._fold.conversation(self.redacted) if turn else b"",
+        )
+        self._chat.counted(self._result)
+        self._outbox.put([finished])
+
+    # What it leaves behind.
+
+    def redacted(self, text: str) -> str:
+        return self._seat.process.redactor.text(text) if self._seat is not None else text
+
+    @property
+    def session_id(self) -> str | None:
+        return self._seat.session_id if self._seat is not None else self._chat.session_id
+
+    @property
+    def exit_code(self) -> int | None:
+        return self._seat.process.exit_code if self._seat is not None else None
+
+    @property
+    def ended(self) -> tuple[EndedProcess, ...]:
+        if self._seat is None or self._turn is None:
+            return ()
+        return listed(self._turn.ended, self._seat.process.redactor)
+
+    @property
+    def complete(self) -> bool:
+        return self._turn is not None and self._turn.complete
+
+    @property
+    def decisions(self) -> tuple[Decision, ...]:
+        return self._turn.decisions if self._turn is not None else ()
+
+    def _put(self, events: list[Event]) -> None:
+        self._fold.add(events)
+        self._outbox.put(events)
