@@ -16,6 +16,8 @@ __all__ = ["app", "main"]
 # The help lines stand here, so that `geminids --help` loads no command.
 _COMMANDS = {
     "run": "Run the agent once.",
+    "chat": "Talk with the agent, turn by turn.",
+    "warm": "The CLI that `run --warm` keeps ready: status, stop.",
     "doctor": "Check whether a run would work here, and what to do where not.",
     "install": "Install a release of Gemini CLI, beside the others.",
     "versions": "List the releases that are here.",

@@ -9,10 +9,10 @@ import click
 from geminids.launch.plan import Refused, make_plan
 from geminids.options import Options
 
-__all__ = ["show"]
+__all__ = ["OFFLINE", "show"]
 
 # What the gateway of an offline run would give; none is started here.
-_OFFLINE = {"GOOGLE_GEMINI_BASE_URL": "http://127.0.0.1:<port>", "GEMINI_API_KEY": "offline"}
+OFFLINE = {"GOOGLE_GEMINI_BASE_URL": "http://127.0.0.1:<port>", "GEMINI_API_KEY": "offline"}
 
 
 def show(prompt: str, options: Options, *, as_json: bool = False) -> int:
@@ -21,7 +21,7 @@ def show(prompt: str, options: Options, *, as_json: bool = False) -> int:
 
     try:
         plan = make_plan(
-            prompt, options, run_id="run-dry", gateway_env=_OFFLINE if options.offline else None, dry=True
+            prompt, options, run_id="run-dry", gateway_env=OFFLINE if options.offline else None, dry=True
         )
     except Refused as refused:
         click.echo(f"geminids: {refused.failure.kind}: {refused.failure.message}", err=True)

@@ -13,11 +13,13 @@ from geminids.errors import GeminidsError
 from geminids.events.model import Event, encode_event
 from geminids.outcome import EXIT_CODES
 from geminids.run.result import Result
-from geminids.run.run import Run
 
 if TYPE_CHECKING:
     from anyio import CancelScope
 
+    from geminids.cli.asking import Asker
+    from geminids.run.run import Run
+    from geminids.run.warm.owner_run import RemoteRun
     from geminids.views.terminal import TerminalView
 
 __all__ = ["follow"]
@@ -27,11 +29,11 @@ _PATIENCE = 1.0
 _TICK = 0.1
 
 
-def follow(agent: Run, output: str, sink: IO[bytes] | None) -> Result:
+def follow(agent: Run | RemoteRun, output: str, sink: IO[bytes] | None, asker: Asker | None = None) -> Result:
     """Read the events to their end; the exit code is 141 where whoever read us has gone."""
     import anyio
 
-    follower = _Follower(agent, output, sink)
+    follower = _Follower(agent, output, sink, asker)
     try:
         anyio.run(follower.follow)
     finally:
@@ -50,10 +52,13 @@ def follow(agent: Run, output: str, sink: IO[bytes] | None) -> Result:
 class _Follower:
     """Writes in a thread: a reader that does not read (a paused pager) must not stop the deadlines."""
 
-    def __init__(self, agent: Run, output: str, sink: IO[bytes] | None) -> None:
+    def __init__(
+        self, agent: Run | RemoteRun, output: str, sink: IO[bytes] | None, asker: Asker | None
+    ) -> None:
         self._agent = agent
         self._sink = sink
-        self._view = _terminal_view(agent) if output == "pretty" else None
+        self._asker = asker
+        self._view = _terminal_view(agent, asker) if output == "pretty" else None
         self._show: Callable[..., None]
         self._close: Callable[[], None]
         self._show, self._close = (self._view.show, self._view.close) if self._view else _plain(output)
@@ -66,8 +71,10 @@ class _Follower:
 
         self._stopped = anyio.Event()
         self._one_at_a_time = anyio.CapacityLimiter(1)
+        if self._asker is not None:
+            self._asker.writing = self._one_at_a_time
         async with anyio.create_task_group() as tasks, self._agent:
-            tasks.start_soon(stop_on_signals, self._agent, self._stopped.set)
+            tasks.start_soon(stop_on_signals, self._agent, self._on_stop)
             if self._view:
                 tasks.start_soon(self._say_stopping, self._view)
                 if self._view.live:
@@ -75,7 +82,14 @@ class _Follower:
             while (batch := await self._agent.next_batch()) is not None:
                 self._save(batch)
                 await self._write(self._show, *batch)
+                if self._asker is not None:
+                    self._asker.shown(batch)
             tasks.cancel_scope.cancel()
+
+    def _on_stop(self) -> None:
+        self._stopped.set()
+        if self._asker is not None:
+            self._asker.stopped()
 
     def close(self) -> None:
         if not self.stuck:
@@ -140,9 +154,14 @@ class _Follower:
         await self._write(view.stopping)
 
 
-def _terminal_view(agent: Run) -> TerminalView:
+def _terminal_view(agent: Run | RemoteRun, asker: Asker | None) -> TerminalView:
     from geminids.views.terminal import TerminalView
 
+    if asker is not None:
+        from geminids.views.asking import AskingView
+
+        asker.view = AskingView(offline=agent.options.offline, home=str(agent.options.home))
+        return asker.view
     return TerminalView(offline=agent.options.offline, home=str(agent.options.home))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,9 +15,13 @@ from geminids.config.layers import load_options
 from geminids.options import Options
 from geminids.outcome import EXIT_CODES
 from geminids.run.result import Result
-from geminids.run.run import open_run
 
-__all__ = ["run"]
+if TYPE_CHECKING:
+    from geminids.cli.asking import Asker
+    from geminids.run.run import Run
+    from geminids.run.warm.owner_run import RemoteRun
+
+__all__ = ["exit_code", "run", "say_why"]
 
 _OUTPUTS = ("pretty", "text", "events")
 _own = functools.partial(click.option, cls=FlagOption, group="Output")
@@ -35,12 +39,30 @@ _own = functools.partial(click.option, cls=FlagOption, group="Output")
 )
 @_own("--output", "-o", type=click.Choice(_OUTPUTS), help="[default: pretty on a terminal, text in a pipe]")
 @_own("--save-events", metavar="FILE", help="Write all events to FILE, one JSON object a line.")
+@_own(
+    "--warm",
+    is_flag=True,
+    group="CLI and environment",
+    envvar="GEMINIDS_WARM",
+    help="Let a CLI that is running already answer; the first such run starts it. See geminids warm.",
+)
+@_own(
+    "--warm-for",
+    type=click.FloatRange(min=0, max=10**6),
+    metavar="SECONDS",
+    default=300.0,
+    group="CLI and environment",
+    envvar="GEMINIDS_WARM_FOR",
+    help="How long it waits for the next run.  [default: 300]",
+)
 @_own("--dry-run", is_flag=True, help="Show what would be run, and run nothing.")
 @_own("--no-config", is_flag=True, help="Read neither geminids.toml nor the user's config.toml.")
 def run(
     prompt: str | None,
     output: str | None,
     save_events: str | None,
+    warm: bool,
+    warm_for: float,
     dry_run: bool,
     no_config: bool,
     go_on: bool,
@@ -68,18 +90,38 @@ def run(
         from geminids.cli.dry_run import show
 
         return show(text, options, as_json=output == "events")
-    agent = open_run(text, options)
     if output is None:
         output = "pretty" if sys.stdout and sys.stdout.isatty() else "text"
+    asker = _asker(options, output)
+    agent = _agent(text, options, warm_for if warm else None, asker)
     with _saving(save_events) as sink, signals_noted():
         # The CLI takes most of a second to load: it starts before we import what the rest needs.
         agent.launch()
         from geminids.cli.follow import follow
 
-        result = follow(agent, output, sink)
+        result = follow(agent, output, sink, asker)
     if output == "text":
-        _say_why(result)
+        say_why(result)
     return exit_code(result)
+
+
+def _asker(options: Options, output: str) -> Asker | None:
+    if output != "pretty":
+        return None
+    from geminids.cli.asking import asker_for  # imported late: in a pipe there is nobody
+
+    return asker_for(options, output)
+
+
+def _agent(prompt: str, options: Options, warm_for: float | None, asker: Asker | None) -> Run | RemoteRun:
+    """The run, by whoever is there to run it."""
+    if warm_for is not None:
+        from geminids.run.warm.owner_run import RemoteRun
+
+        return RemoteRun(prompt, options, keep=warm_for, on_permission=asker)
+    from geminids.run.run import open_run
+
+    return open_run(prompt, options, on_permission=asker)
 
 
 def exit_code(result: Result) -> int:
@@ -117,7 +159,7 @@ def _saving(path: str | None) -> Any:
         raise click.UsageError(f"--save-events: {Path(path)} cannot be written: {error.strerror}") from None
 
 
-def _say_why(result: Result) -> None:
+def say_why(result: Result) -> None:
     """In a pipe, stdout has the answer alone; why there is none goes to stderr."""
     if result.ok:
         return

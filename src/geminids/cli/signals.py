@@ -6,8 +6,11 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import TYPE_CHECKING
 
-from geminids.run.run import Run
+if TYPE_CHECKING:
+    from geminids.run.run import Run
+    from geminids.run.warm.owner_run import RemoteRun
 
 __all__ = ["signals_noted", "stop_on_signals"]
 
@@ -36,7 +39,7 @@ def _note(number: int, frame: FrameType | None) -> None:
     _noted.append(number)
 
 
-async def stop_on_signals(run: Run, told: Callable[[], None]) -> None:
+async def stop_on_signals(run: Run | RemoteRun, told: Callable[[], None]) -> None:
     """Stop the run at each signal, those that were noted first, and tell of it."""
     import anyio
 

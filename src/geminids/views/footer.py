@@ -14,7 +14,7 @@ from geminids.outcome import Failure
 from geminids.views.amounts import count, duration, tokens
 from geminids.views.safe import clean, one_line
 
-__all__ = ["Seen", "footer"]
+__all__ = ["Seen", "footer", "resume_words"]
 
 _MARKS = {"success": ("✓", "bold green"), "failed": ("✗", "bold red"), "timed_out": ("✗", "bold red")}
 _OTHER_MARK = ("■", "bold yellow")
@@ -44,7 +44,9 @@ def footer(event: Finished, seen: Seen) -> Iterator[Text]:
     if event.usage is not None and (told := tokens(event.usage)):
         yield Text(told, "dim")
     if event.session_id and seen.answered and not event.clear_session:
-        yield Text(f"resume: {_resume(event.session_id, seen)}", "dim", no_wrap=True)
+        cwd = seen.started.cwd if seen.started else None
+        resume = resume_words("run", event.session_id, offline=seen.offline, home=seen.home, cwd=cwd)
+        yield Text(f'resume: {resume} "…"', "dim", no_wrap=True)
         yield Text(f"transcript: {_transcript(event.session_id, seen)}", "dim", no_wrap=True)
 
 
@@ -112,16 +114,16 @@ def _command(words: str) -> str:
     return one_line(f"{program.rpartition('/')[2]}{space}{rest}", _LONGEST_COMMAND)
 
 
-def _resume(session_id: str, seen: Seen) -> str:
+def resume_words(command: str, session_id: str, *, offline: bool, home: str, cwd: str | None) -> str:
     """A command that works when it is pasted: a session belongs to its folder and its home."""
-    words = ["geminids", "run"]
-    if seen.offline:
+    words = ["geminids", command]
+    if offline:
         words.append("--offline")
-    if seen.home != "user":
-        words += ["--home", seen.home]
-    if seen.started is not None and not _is_here(seen.started.cwd):
-        words += ["--cwd", seen.started.cwd]
-    return clean(shlex.join([*words, "--resume", session_id])) + ' "…"'
+    if home != "user":
+        words += ["--home", home]
+    if cwd is not None and not _is_here(cwd):
+        words += ["--cwd", cwd]
+    return clean(shlex.join([*words, "--resume", session_id]))
 
 
 def _transcript(session_id: str, seen: Seen) -> str:

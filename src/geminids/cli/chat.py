@@ -1,0 +1,185 @@
+"""`geminids chat`: a conversation in the terminal, or a prompt a line from a pipe."""
+
+from __future__ import annotations
+
+import errno
+import functools
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from geminids.cli.flags import FlagOption, GroupedCommand, field_flags, given_by_flags
+from geminids.config.layers import load_options
+from geminids.options import Options
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from geminids.cli.chat_interrupts import Interrupts
+    from geminids.cli.chat_thread import ChatThread
+
+__all__ = ["chat"]
+
+# Of the first prompt, not of all.
+_OF_THE_FIRST = ("files", "images", "instructions", "template", "variables", "videos")
+# Of a process of its own.
+_NOT_HERE = ("session_id", "telemetry")
+_own = functools.partial(click.option, cls=FlagOption, group="Output")
+
+
+@click.command(cls=GroupedCommand, context_settings={"max_content_width": 110})
+@click.argument("prompt", required=False)
+@field_flags
+@_own(
+    "--continue",
+    "go_on",
+    is_flag=True,
+    group="Folder and session",
+    help="Go on with the newest session of the folder, or begin one where there is none.",
+)
+@_own("--json", "as_json", is_flag=True, help="Print one JSON object a turn.")
+@_own("--no-config", is_flag=True, help="Read neither geminids.toml nor the user's config.toml.")
+def chat(prompt: str | None, as_json: bool, no_config: bool, go_on: bool, **params: Any) -> int:
+    """Talk with the agent, turn by turn; PROMPT is what is said first.
+
+    What the agent may not do by itself is asked: y once, a always, n no. Ctrl-C ends a turn, and leaves at the
+    prompt; /help lists the commands. Files, pictures, instructions and a template go with the first prompt.
+
+    Without a terminal each line of stdin is a prompt, and what would be asked is denied. Exit codes then are those of
+    the last turn, as geminids run has them; a chat in a terminal ends with 0.
+    """
+    flags = given_by_flags(params)
+    if go_on:
+        if "resume" in flags:
+            raise click.UsageError("--continue and --resume cannot both be given: which session is meant?")
+        flags["resume"] = "latest"
+    loaded = load_options(flags=flags, config=not no_config)
+    for warning in loaded.warnings:
+        click.echo(f"geminids: {warning}", err=True)
+    return _talk(prompt, loaded.options, as_json)
+
+
+chat.params = [param for param in chat.params if param.name not in _NOT_HERE]
+
+
+def _talk(prompt: str | None, options: Options, as_json: bool) -> int:
+    from geminids.cli.chat_interrupts import Interrupts
+    from geminids.cli.chat_thread import ChatThread
+    from geminids.launch.refused import Refused
+
+    fields = {name: getattr(options, name) for name in _OF_THE_FIRST}
+    asks = not as_json and _is_terminal(sys.stdin) and _is_terminal(sys.stdout)
+    try:
+        options, fresh = _checked(options, asks)
+    except Refused as refused:
+        click.echo(f"geminids: {refused.failure.kind}: {refused.failure.message}", err=True)
+        click.echo(f"  {refused.failure.hint}", err=True)
+        return {"cli_missing": 127, "bad_option": 2, "bad_prompt": 2}.get(refused.failure.kind, 1)
+    if fresh is not None:
+        click.echo(f"geminids: a new session: {fresh}", err=True)
+    interrupts = Interrupts()
+    thread = ChatThread(options, asks=asks)
+    try:
+        # The first line is read while the CLI loads.
+        with interrupts.heeded():
+            return (_terminal if asks else _pipe)(thread, interrupts, prompt, fields, as_json)
+    except OSError as error:
+        if error.errno not in (errno.EPIPE, errno.EIO):
+            raise
+        # Nobody reads us any more. Not BrokenPipeError: click makes exit code 1 of that one.
+        raise click.exceptions.Exit(141) from None
+
+
+def _checked(options: Options, asks: bool) -> tuple[Options, str | None]:
+    """Options for a chat, with the session's full id, and why it is a new one; raises `Refused`."""
+    from geminids.cli.dry_run import OFFLINE
+    from geminids.ids import new_run_id
+    from geminids.launch.warm import make_warm_plan
+    from geminids.run.claim import Claim
+
+    whole = Options()
+    plain = {name: getattr(whole, name) for name in (*_OF_THE_FIRST, *_NOT_HERE)}
+    claim = Claim(new_run_id())
+    options = claim.look_up(msgspec.structs.replace(options, **plain))
+    # What cannot work is told before anybody has typed a word.
+    make_warm_plan(options, asks=asks, gateway_env=OFFLINE if options.offline else None)
+    return options, claim.fresh
+
+
+def _terminal(
+    thread: ChatThread, interrupts: Interrupts, prompt: str | None, fields: dict[str, Any], as_json: bool
+) -> int:
+    with thread:
+        from geminids.cli.chat_commands import Commands
+        from geminids.cli.chat_lines import History, Typed
+        from geminids.cli.chat_terminal import TerminalChat, show
+        from geminids.config.places import Places
+
+        talk = TerminalChat(thread, interrupts)
+        commands = Commands(thread, lambda: talk.thoughts, lambda: _resume(thread) if talk.spoken else None)
+        typed = Typed(History(Places.of().root / "chat-history"))
+        show([*_before(thread.options)])
+        code = talk.converse(typed, commands, first=prompt, fields=fields)
+    _say_notices(thread)
+    if talk.spoken:
+        click.echo(f"session {thread.session_id}\nresume: {_resume(thread)}")
+    return code
+
+
+def _pipe(
+    thread: ChatThread, interrupts: Interrupts, prompt: str | None, fields: dict[str, Any], as_json: bool
+) -> int:
+    with thread:
+        from geminids.cli.chat_commands import Commands
+        from geminids.cli.chat_pipe import converse
+
+        commands = Commands(thread, list, lambda: _resume(thread) if thread.usage else None)
+        code = converse(thread, commands, interrupts, first=prompt, fields=fields, as_json=as_json)
+    _say_notices(thread)
+    if thread.usage and not as_json:
+        click.echo(f"geminids: session {thread.session_id}; {_resume(thread)}", err=True)
+    return code
+
+
+def _before(options: Options) -> Iterator[Text]:
+    """Where a resumed conversation was left, and how it goes on."""
+    if options.resume is None:
+        return
+    from rich.text import Text
+
+    from geminids.cli.sessions_lookup import open_session
+    from geminids.errors import SessionError
+    from geminids.sessions.transcript import entries
+    from geminids.views.chat_told import last_exchange
+
+    try:
+        opened = open_session(options.resume, options.cwd, str(options.home))
+        yield from last_exchange(entries(opened.messages))
+    except SessionError as error:
+        yield Text(error.message, "yellow")
+    yield Text(f"going on with session {options.resume}: a new session is told what was said before", "dim")
+
+
+def _resume(thread: ChatThread) -> str | None:
+    from geminids.views.footer import resume_words
+
+    options = thread.options
+    if thread.session_id is None:
+        return None
+    cwd, home = str(Path(options.cwd).absolute()), str(options.home)
+    return resume_words("chat", thread.session_id, offline=options.offline, home=home, cwd=cwd)
+
+
+def _say_notices(thread: ChatThread) -> None:
+    from geminids.views.safe import one_line
+
+    while not thread.notices.empty():
+        click.echo(f"geminids: {one_line(thread.notices.get().message)}", err=True)
+
+
+def _is_terminal(stream: Any) -> bool:
+    return stream is not None and bool(stream.isatty())

@@ -1,0 +1,40 @@
+"""Ctrl-C and its kin in a chat."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from geminids.cli.chat_interrupts import HungUp, Interrupts
+
+
+def test_signals_wait_during_a_turn_and_raise_at_the_prompt() -> None:
+    """Nothing is torn apart in the middle; at the prompt there is nothing to tear."""
+    interrupts = Interrupts()
+    before = signal.getsignal(signal.SIGINT)
+    with interrupts.heeded():
+        signal.raise_signal(signal.SIGINT)
+        assert interrupts.waiting
+        assert interrupts.take() == signal.SIGINT
+        assert interrupts.take() is None
+        with pytest.raises(KeyboardInterrupt), interrupts.prompting():
+            signal.raise_signal(signal.SIGINT)
+        with pytest.raises(HungUp), interrupts.prompting():
+            signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGHUP)
+        with pytest.raises(HungUp), interrupts.prompting():
+            raise AssertionError("never reached")
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_signal_that_is_ignored_stays_ignored() -> None:
+    """`nohup` means it."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        interrupts = Interrupts()
+        with interrupts.heeded():
+            signal.raise_signal(signal.SIGHUP)
+            assert not interrupts.waiting
+    finally:
+        signal.signal(signal.SIGHUP, before)

@@ -1,0 +1,51 @@
+"""The prompts that a person types, and their history."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+from geminids.cli.chat_lines import History, joined
+
+
+def test_history_outlives_a_chat(tmp_path: Path) -> None:
+    """What was typed is there the next time, several lines and odd letters included; only the owner can read it."""
+    file = tmp_path / "new" / "chat-history"
+    for text in ("one", "two\nlines", "ümlaut \ud800 half"):
+        History(file).add(text)
+    assert History(file).load() == ["one", "two\nlines", "ümlaut ? half"]
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+def test_history_is_bounded(tmp_path: Path) -> None:
+    """Its newest thousand are kept; the file is cut before it grows without end, and stays private."""
+    history = History(tmp_path / "chat-history")
+    for number in range(2100):
+        history.add(f"prompt {number}")
+    assert history.load() == [f"prompt {number}" for number in range(1100, 2100)]
+    assert len((tmp_path / "chat-history").read_bytes().splitlines()) == 1000
+    assert stat.S_IMODE((tmp_path / "chat-history").stat().st_mode) == 0o600
+    assert [file.name for file in tmp_path.iterdir()] == ["chat-history"]
+
+
+def test_a_broken_history_costs_nothing_but_itself(tmp_path: Path) -> None:
+    """Lines that cannot be read are passed over; a file that cannot be written is no reason to stop."""
+    file = tmp_path / "chat-history"
+    file.write_bytes(b'"good"\nbroken\n\xff\xfe\n7\n"also"\n')
+    assert History(file).load() == ["good", "also"]
+    under_a_file = History(file / "x")
+    under_a_file.add("text")
+    assert under_a_file.load() == []
+
+
+def test_a_prompt_that_ends_in_the_middle() -> None:
+    """A backslash before the end of the input: what there is counts."""
+    rows = iter(["one\\"])
+
+    def read(first: bool) -> str:
+        try:
+            return next(rows)
+        except StopIteration:
+            raise EOFError from None
+
+    assert joined(read) == "one"

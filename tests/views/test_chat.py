@@ -1,0 +1,102 @@
+"""A turn of a chat in the terminal: events in, what is seen out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from geminids.events.model import EndedProcess, ModelUsage, PermissionAsked, PermissionDecided, Usage
+from geminids.outcome import Failure
+from geminids.views.chat import ChatView
+
+_USAGE = Usage(input=1204, cached=300, output=12, thinking=35, models=(ModelUsage(model="g-flash"),))
+
+
+@pytest.fixture
+def turn(watch: Any) -> Any:
+    """A turn that is watched, in a terminal of 80 columns."""
+    seen = watch()
+    seen.view = ChatView(seen.file, terminal=True, width=80, clock=lambda: seen.now)
+    return seen
+
+
+def _asked(events: Any, **fields: Any) -> Any:
+    given = {"id": "t", "tool": "run_shell_command", "kind": "execute", "title": "ls", "command": "ls -la"}
+    return events._of(PermissionAsked, **{**given, "cwd": "/repo", "always": "this very command", **fields})
+
+
+def test_thoughts_are_folded_to_one_line(events: Any, turn: Any) -> None:
+    """One dim line with how long and what about, before what came of it; the full ones are kept."""
+    turn.show(events.started(), events.thought("Plan"), events.thought("Look")).wait(2.3)
+    assert turn.screen.splitlines()[-1].endswith("thinking: Look  2.3 s")
+    turn.show(events.text("Here it is."), events.thought("More"), events.text(" And more."))
+    assert turn.screen == (
+        "  thought for 2.3 s: Plan · Look\n\nHere it is.\n\n  thought for a moment: More\n\n And more."
+    )
+    assert [one.subject for one in turn.view.thoughts] == ["Plan", "Look", "More"]
+
+
+def test_many_thoughts_are_told_by_the_last(events: Any, turn: Any) -> None:
+    """Three subjects at most, and a sign that there were more; a thought without a subject has none."""
+    turn.show(events.started(), *(events.thought(f"s{number}") for number in range(5)), events.tool("ls"))
+    assert "thought for a moment: … s2 · s3 · s4\n" in turn.screen + "\n"
+    turn.show(events.done(), events.thought(""), events.finished())
+    assert "thought for a moment\n" in turn.screen
+
+
+def test_a_question_stands_below_what_came_before(events: Any, turn: Any) -> None:
+    """The text, what is wanted, the keys, and the answer behind the question; nothing moves meanwhile."""
+    asked = _asked(events)
+    turn.show(events.started(), events.text("Let me see."), events.tool("ls -la"), asked)
+    assert turn.view.asked == {"t"}
+    turn.view.ask(asked)
+    turn.view.offer(asked, more=False, reason=True)
+    assert turn.screen.endswith("  allow?")
+    turn.view.answered("yes")
+    turn.view.go_on()
+    turn.show(events.done())
+    assert turn.screen == (
+        "Let me see.\n\n"
+        "  ? the agent wants to run a command\n"
+        "  $ ls -la\n"
+        "  in /repo\n"
+        "  y yes, once   n no (or Enter)   r no, with a reason\n"
+        "  a always, in this chat: this very command\n"
+        "  allow? yes\n\n"
+        "  ✓ ls -la  3.2 s\n"
+        "⠋ thinking  0.1 s"
+    )
+
+
+def test_a_tool_begins_when_it_is_allowed(events: Any, turn: Any) -> None:
+    """The time that a question was open is none of the tool's."""
+    turn.show(events.started(), events.tool("ls"), _asked(events)).wait(9)
+    decided = {"id": "t", "tool": "run_shell_command", "by": "person"}
+    turn.show(events._of(PermissionDecided, decision="allow", **decided)).wait(0.5)
+    assert turn.screen.splitlines()[-1].endswith("running ls  0.5 s")
+
+
+def test_the_end_of_a_turn_is_one_line(events: Any, turn: Any) -> None:
+    """Time, model and tokens; how to resume is told when the chat ends."""
+    turn.show(events.started(), events.text("Hi."), events.finished(usage=_USAGE))
+    assert turn.screen == "Hi.\n\n3.4 s · g-flash · 1,204 tokens in (300 cached) · 12 out · 35 thinking"
+
+
+def test_a_cancelled_turn_says_so(events: Any, turn: Any) -> None:
+    """In one line, and what had to be ended in another; no reason, since it is known."""
+    ended = (EndedProcess(1, "/bin/sleep 300", "KILL"),)
+    turn.show(events.started(), events.tool("sleep 300"), events.done("cancelled"))
+    turn.show(events.finished(outcome="interrupted", reason="interrupted by SIGINT", ended=ended))
+    assert turn.screen == (
+        "  ◌ sleep 300  cancelled · 3.2 s\n\n"
+        "■ turn cancelled after 3.4 s\n"
+        "  ended 1 process: sleep 300 (killed)"
+    )
+
+
+def test_a_failed_turn_says_why_and_what_to_do(events: Any, turn: Any) -> None:
+    """As a run does."""
+    failure = Failure(kind="auth", message="bad key", retryable=False, hint="Set a key.")
+    turn.show(events.started(), events.finished(outcome="failed", failure=failure, reason="bad key"))
+    assert turn.screen == "✗ failed (auth) after 3.4 s · flash\n  bad key\n  → Set a key."

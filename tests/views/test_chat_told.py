@@ -1,0 +1,58 @@
+"""What a chat tells between its turns."""
+
+from __future__ import annotations
+
+from geminids.events.model import ModelUsage, Thought, Usage
+from geminids.sessions.transcript import Entry, Prompt, Said
+from geminids.views import chat_told
+
+
+def _usage(model: str, requests: int | None = 1, **counts: int | None) -> Usage:
+    return Usage(requests=requests, models=(ModelUsage(model=model, **counts),), **counts)
+
+
+def test_the_cost_is_the_sum_by_model() -> None:
+    """A row a model, and one for all where there are several."""
+    flash = _usage("flash", input=1000, cached=500, output=10, thinking=5)
+    pro = _usage("pro", 2, input=2000, cached=0, output=20, thinking=0)
+    assert [line.plain for line in chat_told.cost([flash, flash, pro])] == [
+        "3 turns · 4 requests",
+        "model  input  cached  output  thinking",
+        "flash  2,000   1,000      20        10",
+        "pro    2,000       0      20         0",
+        "all    4,000   1,000      40        10",
+    ]
+    assert len(list(chat_told.cost([flash]))) == 3
+
+
+def test_what_is_not_known_is_not_made_up() -> None:
+    """A question mark where no turn told a number, and behind one that not all of them told."""
+    known = _usage("flash", input=1000, cached=500, output=10, thinking=None)
+    lines = [line.plain for line in chat_told.cost([known, _usage("flash", None, input=None, output=5)])]
+    assert lines[0] == "2 turns"
+    assert lines[2].split() == ["flash", "1,000+?", "500+?", "15", "?"]
+    assert [line.plain for line in chat_told.cost([])] == ["no tokens yet: nothing was answered"]
+
+
+def test_thoughts_in_full() -> None:
+    """Subject and text, without what could steer the terminal."""
+    thought = Thought(at=0, seq=0, attempt=1, turn=1, subject="Plan", text="first\nthen\x1b[2J")
+    assert [line.plain for line in chat_told.thoughts([thought])] == ["Plan", "first", "then␛[2J"]
+    assert "no thoughts" in next(chat_told.thoughts([])).plain
+
+
+def test_the_last_exchange_is_short() -> None:
+    """The last prompt and the last text after it, in a few lines; a subagent's are none of it."""
+    long = "\n".join(f"row {number}" for number in range(9))
+    told: list[Entry] = [
+        Prompt(text="first"),
+        Said(text="one"),
+        Prompt(text="second\nquestion"),
+        Said(text="let me see"),
+        Said(text=long),
+        Said(text="of an agent", depth=1),
+    ]
+    lines = [line.plain for line in chat_told.last_exchange(told)]
+    assert lines[:2] == ["> second question", "row 0"]
+    assert lines[-1] == "… 3 more lines"
+    assert list(chat_told.last_exchange([])) == []
