@@ -1,4 +1,4 @@
-"""Run all benchmarks, or those named: start, events, line, journal, follow, imports."""
+"""Run all benchmarks, or those named: start, warm, events, line, journal, follow, imports."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks import events, follow, imports, journal, line, sessions, start
+from benchmarks import events, follow, imports, journal, line, sessions, start, warm
 from benchmarks.table import Row, say, show
 
 _ALL = {
     "start": start.run,
+    "warm": warm.run,
     "events": events.run,
     "line": line.run,
     "sessions": sessions.run,

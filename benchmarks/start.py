@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import anyio
@@ -20,20 +20,20 @@ from geminids.gateway import Gateway
 from geminids.toolchain import Gemini, find
 from geminids.toolchain.install import install
 
-__all__ = ["run"]
+__all__ = ["COMMAND", "MODEL", "PROMPT", "RELEASE", "User", "run"]
 
-_RELEASE = "0.61.0"
-_PROMPT = "Say hello."
-_MODEL = "gemini-2.5-flash"
-_COMMAND = Path(sys.executable).with_name("geminids")
+RELEASE = "0.61.0"
+PROMPT = "Say hello."
+MODEL = "gemini-2.5-flash"
+COMMAND = Path(sys.executable).with_name("geminids")
 
 
-class _Setup:
+class User:
     """A user with a home, a folder and a key; the release once with our Node and once without."""
 
-    def __init__(self, work: Path, gateway: Gateway) -> None:
-        installs = _installs()
-        install(_RELEASE, places=installs)
+    def __init__(self, work: Path, model: Mapping[str, str]) -> None:
+        installs = self.installs = _installs()
+        install(RELEASE, places=installs)
         self.cwd = work / "project"
         self.cwd.mkdir()
         home = work / "home"
@@ -45,15 +45,15 @@ class _Setup:
             "LANG": os.environ.get("LANG", "C.UTF-8"),
             "HOME": str(home),
             "GEMINI_CLI_TRUST_WORKSPACE": "true",
-            **gateway.env,
+            **model,
         }
         self.managed = _linked(work / "managed", installs.releases, installs.node, installs.compile_cache)
         self.plain_node = _linked(work / "path-node", installs.releases)
-        self.gemini = installs.releases / _RELEASE / "node_modules" / ".bin" / "gemini"
+        self.gemini = installs.releases / RELEASE / "node_modules" / ".bin" / "gemini"
 
     def plain(self) -> None:
         """As a user runs it: its own start, on the Node of PATH, with the process that it starts again."""
-        argv = [str(self.gemini), "--output-format=stream-json", f"--model={_MODEL}", f"--prompt={_PROMPT}"]
+        argv = [str(self.gemini), "--output-format=stream-json", f"--model={MODEL}", f"--prompt={PROMPT}"]
         done = subprocess.run(
             argv, cwd=self.cwd, env=self.env, stdin=subprocess.DEVNULL, capture_output=True, timeout=120
         )
@@ -64,17 +64,18 @@ class _Setup:
         os.environ["GEMINIDS_HOME"] = str(places.root)
 
         async def follow() -> None:
-            options = geminids.Options(gemini=_RELEASE, model=_MODEL, cwd=str(self.cwd), env=self.env)
-            async with geminids.open_run(_PROMPT, options) as run:
+            options = geminids.Options(gemini=RELEASE, model=MODEL, cwd=str(self.cwd), env=self.env)
+            async with geminids.open_run(PROMPT, options) as run:
                 async for _ in run:
                     pass
             run.result.raise_for_failure()
 
         anyio.run(follow)
 
-    def command(self, places: Places) -> None:
+    def command(self, places: Places, *flags: str) -> None:
         """`geminids run -o text`, its own interpreter included."""
-        argv = [str(_COMMAND), "run", "--output=text", f"--gemini={_RELEASE}", f"--model={_MODEL}", _PROMPT]
+        given = ("--output=text", f"--gemini={RELEASE}", f"--model={MODEL}", *flags)
+        argv = [str(COMMAND), "run", *given, PROMPT]
         env = {**self.env, "GEMINIDS_HOME": str(places.root)}
         done = subprocess.run(
             argv, cwd=self.cwd, env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=120
@@ -88,7 +89,7 @@ def run(work: Path, *, quick: bool) -> list[Row]:
         return []
     before = os.environ.get("GEMINIDS_HOME")
     with Gateway() as gateway:
-        setup = _Setup(work, gateway)
+        setup = User(work, gateway.env)
         try:
             found = _measure(setup, 3 if quick else 9)
         finally:
@@ -98,7 +99,7 @@ def run(work: Path, *, quick: bool) -> list[Row]:
     return _rows(setup, found)
 
 
-def _measure(setup: _Setup, rounds: int) -> dict[str, tuple[float, ...]]:
+def _measure(setup: User, rounds: int) -> dict[str, tuple[float, ...]]:
     sides: dict[str, Callable[[], None]] = {
         "plain": setup.plain,
         "library managed": lambda: setup.library(setup.managed),
@@ -117,11 +118,11 @@ def _measure(setup: _Setup, rounds: int) -> dict[str, tuple[float, ...]]:
     return {name: tuple(times) for name, times in found.items()}
 
 
-def _rows(setup: _Setup, found: dict[str, tuple[float, ...]]) -> list[Row]:
+def _rows(setup: User, found: dict[str, tuple[float, ...]]) -> list[Row]:
     environ = {**os.environ, **setup.env}
-    ours = _node(find(_RELEASE, environ=environ, places=setup.managed))
-    path = _node(find(_RELEASE, environ=environ, places=setup.plain_node))
-    plain = Side(f"gemini {_RELEASE}, {path} of PATH", "ms", found["plain"])
+    ours = _node(find(RELEASE, environ=environ, places=setup.managed))
+    path = _node(find(RELEASE, environ=environ, places=setup.plain_node))
+    plain = Side(f"gemini {RELEASE}, {path} of PATH", "ms", found["plain"])
     rows = []
     for name, key, node, bound in (
         ("open_run to Finished, managed Node, beside gemini", "library managed", ours, 0.55),
