@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import pty
 import stat
+import subprocess
+import sys
 from pathlib import Path
+
+import pytest
 
 from geminids.cli.chat_lines import History, joined
 
@@ -49,3 +55,34 @@ def test_a_prompt_that_ends_in_the_middle() -> None:
             raise EOFError from None
 
     assert joined(read) == "one"
+
+
+_READS = """
+from pathlib import Path
+from geminids.cli.chat_lines import History, Typed
+print("read:", [Typed(History(Path("none"))).read()])
+"""
+
+
+@pytest.mark.parametrize(("term", "read"), [("xterm", ["one\n\ttwo\nthree"]), ("dumb", None)])
+def test_a_paste_of_several_lines_is_one_prompt(tmp_path: Path, term: str, read: list[str] | None) -> None:
+    """Enter sends it, not the end of each line; a terminal that knows no codes is sent none."""
+    pytest.importorskip("readline")
+    master, slave = pty.openpty()
+    environ = {**os.environ, "TERM": term}
+    with subprocess.Popen(
+        [sys.executable, "-c", _READS], stdin=slave, stdout=slave, stderr=slave, cwd=tmp_path, env=environ
+    ):
+        os.close(slave)
+        shown = _until(master, b"> ")
+        assert (b"\x1b[?2004h" in shown) == (read is not None)
+        os.write(master, b"\x1b[200~one\r\ttwo\rthree\x1b[201~\r" if read else b"one\r")
+        assert str(read or ["one"]).encode() in _until(master, b"]\r\n")
+    os.close(master)
+
+
+def _until(fd: int, end: bytes) -> bytes:
+    shown = b""
+    while end not in shown:
+        shown += os.read(fd, 1000)
+    return shown

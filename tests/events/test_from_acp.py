@@ -142,7 +142,7 @@ def test_secrets_are_masked_in_everything_that_is_told() -> None:
         *translator.asked(call)[1],
         *translator.translate(Update(session_id="s", kind="tool_call_update", tool=call)),
         *translator.translate(_text(f"**{SECRET}**\n{SECRET}", "agent_thought_chunk")),
-        *translator.translate(_tool("tool_call_update", SECRET, status="failed")),
+        *translator.translate(_tool("tool_call_update", SECRET, status="completed")),
         *translator.translate(Unknown(why="noise", line=SECRET)),
         *translator.finish(),
     ]
@@ -243,12 +243,23 @@ def test_what_was_open_at_the_end_is_cancelled() -> None:
     assert isinstance(ended, ToolFinished) and ended.status == "cancelled"
 
 
-def test_a_note_about_the_mode_is_no_text() -> None:
-    """As many as changes were made; the model's own words that look like one are text."""
+def test_a_call_of_which_only_the_end_is_told() -> None:
+    """Bad arguments, and what a rule denies: started and failed or denied, in its place, and told once."""
     _, translator = _made()
-    translator.mode_changes = 1
-    (note,) = translator.translate(_text("[MODE_UPDATE] yolo"))
-    assert isinstance(note, Notice) and (note.level, note.message) == ("debug", "approval mode is now yolo")
+    for said, status in (("params must have ...", "failed"), ('"Shell" denied by policy.', "denied")):
+        update = _tool("tool_call_update", f"glob__{status}", status="failed", content=_said(said))
+        started, ended = translator.translate(update)
+        assert isinstance(started, ToolStarted) and isinstance(ended, ToolFinished)
+        assert (started.name, ended.id, ended.status, ended.error) == ("glob", started.id, status, said)
+        (again,) = translator.translate(update)
+        assert isinstance(again, Notice) and again.code == "protocol"
+    translator.given([("glob__failed", "glob", {"error": "x"}), ("glob__denied", "glob", {"error": "x"})])
+    assert translator.finish() == []
+
+
+def test_words_that_look_like_a_note_about_the_mode_are_text() -> None:
+    """The CLI's own note comes before the answer to the change, when no turn hears it."""
+    _, translator = _made()
     (words,) = translator.translate(_text("[MODE_UPDATE] yolo"))
     assert isinstance(words, Text) and words.text == "[MODE_UPDATE] yolo"
 

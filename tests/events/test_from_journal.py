@@ -199,7 +199,8 @@ def test_what_the_stream_knows_better_stays() -> None:
     assert (told.output, told.error, told.exit_code, told.duration_ms) == ("true", None, 3, 5)
     assert told.changes == truth.changes
     denied = _finished("denied", error="by a rule")
-    assert with_truth(denied, truth) is denied
+    assert with_truth(denied, truth) == denied
+    assert with_truth(denied, Truth(input={"a": 1})) == msgspec.structs.replace(denied, input={"a": 1})
     assert with_truth(_finished("failed", error="its words"), truth).error == "its words"
     assert with_truth(_finished("failed"), truth).error == "why"
     assert with_truth(_finished(output="short"), Truth(status="cancelled")).status == "cancelled"

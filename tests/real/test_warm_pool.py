@@ -104,6 +104,27 @@ async def test_who_comes_when_all_is_taken_waits(stage: Any) -> None:
         assert [status.sessions for status in pool.status()] == [2]
 
 
+async def test_whoever_waits_for_a_place_can_be_stopped(stage: Any) -> None:
+    """A turn that waits for a place ends when it is stopped, when its time is over, and when the pool is left."""
+    async with geminids.Pool(stage.options(), size=1, chats=1) as pool, pool.chat() as chat:
+        assert (await chat.ask("say a")).ok
+        waiting = pool.chat()
+        waiting._open = True  # as in its block, which would wait for the place itself
+        result = await waiting.ask("say b", timeout=0.3)
+        assert (result.outcome, result.exit_code) == ("timed_out", None) and "waiting" in (
+            result.reason or ""
+        )
+        sending = waiting.send("say c")
+        await anyio.sleep(0.1)
+        sending.stop("enough")
+        with anyio.fail_after(2):
+            await sending.done.wait()
+        assert (sending.result.outcome, sending.result.reason) == ("interrupted", "enough")
+        last = waiting.send("say d")
+        await anyio.sleep(0.1)
+    assert last.result.outcome == "interrupted"
+
+
 async def test_a_process_is_retired_and_replaced(stage: Any) -> None:
     """After so many sessions no new chat begins in a process; it is ended with its last one."""
     async with geminids.Pool(stage.options(), sessions=2, size=2) as pool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import signal
@@ -66,6 +67,12 @@ async def pid_in(file: Path) -> int:
     return int(file.read_text())
 
 
+def is_answered(request: Request) -> bool:
+    """Whether each call in the history has its result, as the API demands."""
+    parts = [part for content in request.contents for part in content["parts"]]
+    return sum("functionCall" in part for part in parts) == sum("functionResponse" in part for part in parts)
+
+
 async def holds(condition: Callable[[], bool], within: float) -> bool:
     until = time.monotonic() + within
     while not condition():
@@ -98,11 +105,34 @@ async def test_a_cancelled_tool_is_gone_and_nobody_else_noticed(stage: Any) -> N
         assert await holds(gone(*mine), 1)
         assert not gone(*theirs)() and all(map(psutil.pid_exists, theirs))
         assert (await chat.ask("say again")).answer == "echo again"
+        assert "stubborn mine" in repr(stage.gateway.requests[-1].contents), (
+            "the model knows what was stopped"
+        )
+        assert all(map(is_answered, stage.gateway.requests))
         assert (await quiet.ask("say hello")).answer == "echo hello"
         assert not others.done.is_set() and len(pool.status()) == 1
         others.stop()
         await others.end()
         assert await holds(gone(*theirs), 1)
+
+
+async def test_a_stopped_turn_is_not_forgotten(stage: Any) -> None:
+    """The CLI takes back a turn that is stopped in its answer, prompt and all; the next prompt tells of it."""
+    async with geminids.Pool(stage.options(approval="yolo")) as pool, pool.chat() as chat:
+        assert (await chat.ask("say first")).ok
+        for number in range(2):
+            sending = chat.send(f"slow {number}")
+            async for event in sending:
+                if isinstance(event, geminids.Text) and event.text == "b ":
+                    sending.stop("enough")
+            assert sending.result.outcome == "interrupted"
+        result = await chat.ask("say next")
+        assert result.answer == "echo next"
+    said = repr(stage.gateway.requests[-1].contents)
+    assert "echo first" in said and said.count("a b ") == 2
+    assert all(said.count(words) == 1 for words in ("say first", "slow 0", "slow 1", "say next"))
+    strays = list((stage.home / ".gemini" / "tmp" / "idle").rglob("session-*"))
+    assert strays == [], "a process leaves no session of its own"
 
 
 async def test_a_closed_chat_leaves_no_shell(stage: Any) -> None:
@@ -189,3 +219,33 @@ async def test_whoever_leaves_ends_everything(stage: Any, how: str) -> None:
     else:
         await work(scope)
     assert await holds(gone(*pids), 1)
+
+
+async def test_asyncios_own_cancel_ends_everything_too(stage: Any) -> None:
+    """`task.cancel()` knows no shield: twice in a row, it still leaves nothing behind, and the task is cancelled."""
+    pids: list[int] = []
+
+    async def work() -> None:
+        async with geminids.Pool(stage.options(approval="yolo")) as pool, pool.chat() as chat:
+            pids.extend(one.pid for one in pool.status())
+            await chat.ask("stubborn mine")
+
+    task = asyncio.create_task(work())
+    pids.extend([await pid_in(stage.cwd / f"mine.{what}") for what in ("shell", "child")])
+    for _ in range(2):
+        task.cancel()
+        await asyncio.sleep(0.02)
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert len(pids) == 3 and await holds(gone(*pids), 1)
+
+
+async def test_a_process_that_hangs_under_a_turn_is_not_sat_in_again(stage: Any) -> None:
+    """The turn ends by its time-out, and the next one finds a process that answers."""
+    async with geminids.Pool(stage.options(grace=0.5), size=1) as pool, pool.chat() as chat:
+        (before,) = pool.status()
+        os.kill(before.pid, signal.SIGSTOP)
+        assert (await chat.ask("hello", timeout=0.5)).outcome == "timed_out"
+        result = await chat.ask("again", timeout=15)
+        assert (result.outcome, result.text) == ("success", "echo again")
+        assert [one.pid for one in pool.status()] != [before.pid]

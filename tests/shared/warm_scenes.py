@@ -53,6 +53,10 @@ SCENES: dict[str, list[Reply]] = {
         ),
         _reply(text="Written."),
     ],
+    "wrong": [
+        _reply(calls=[("read_file", {}), ("read_file", {"file_path": "a.txt"}), ("glob", {"pattern": 1})]),
+        _reply(text="[MODE_UPDATE] yolo is what I say."),
+    ],
     "missing": [_reply(calls=[("read_file", {"file_path": "none.txt"})]), _reply(text="Not there.")],
     "silent_turns": [
         _reply(calls=[("read_file", {"file_path": "a.txt"})]),

@@ -104,6 +104,7 @@ def test_unknown_version(machine: Machine) -> None:
         ("npm error code ENOTFOUND", "cannot reach"),
         ("npm error code ENOSPC", "disk is full"),
         ("npm error code E401", "login"),
+        ("npm error code SELF_SIGNED_CERT_IN_CHAIN", "NODE_EXTRA_CA_CERTS"),
         ("something else", "Try again"),
     ],
 )

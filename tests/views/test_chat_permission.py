@@ -49,6 +49,13 @@ def test_a_change_is_shown_as_a_diff() -> None:
     assert [str(line.style) for line in lines[2:6]] == ["cyan", "", "red", "green"]
 
 
+def test_a_line_of_the_file_that_looks_like_a_head_is_shown() -> None:
+    """`++ x` that is added and `-- x` that is removed are lines of the change, as all others."""
+    diff = "--- before\n+++ /repo/a.js\n@@ -1 +1 @@\n--- old\n+++ i, evil();\n"
+    shown = _lines(_asked(kind="edit", tool="replace", changes=(Change("/repo/a.js", "edited", diff),)))
+    assert shown[2:] == ["@@ -1 +1 @@", "--- old", "+++ i, evil();"]
+
+
 @pytest.mark.parametrize("path", ["/etc/passwd", "../secret", "/repository/x"])
 def test_a_file_elsewhere_is_named_in_full(path: str) -> None:
     """Nobody takes it for one of the folder."""
@@ -60,6 +67,13 @@ def test_another_tool_is_shown_by_its_name_and_title() -> None:
     """As one of an MCP server."""
     shown = _lines(_asked(tool="mcp_db_drop", kind="other", title='drop {"table": "t"}'))
     assert shown == ["? the agent wants to use mcp_db_drop", 'drop {"table": "t"}']
+
+
+def test_what_the_cli_tells_besides_is_shown() -> None:
+    """The arguments of a server's tool stand nowhere else; nor does a folder that can be read in two ways."""
+    shown = _lines(_asked(tool="mcp_db_drop", kind="other", title="drop", details='{\n"table": "t\x1b[2J"}'))
+    assert shown[1:] == ["drop", "{", '"table": "t␛[2J"}']
+    assert _lines(_asked(command="ls", cwd=None, details="[in a] (b] (c)"))[1:] == ["$ ls", "[in a] (b] (c)"]
 
 
 def test_a_long_one_is_cut_and_says_so() -> None:
@@ -85,3 +99,17 @@ def test_the_home_is_shortened(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     monkeypatch.setenv("HOME", str(tmp_path))
     assert _lines(_asked(command="ls", cwd=f"{tmp_path}/repo"))[-1] == "in ~/repo"
     assert _lines(_asked(command="ls", cwd=f"{tmp_path}x"))[-1] == f"in {tmp_path}x"
+
+
+@pytest.mark.parametrize("diff", ["", None])
+def test_a_change_without_lines_says_so(diff: str | None) -> None:
+    """A file that is written as it was, or a new one with nothing in it: no empty row that looks like a mistake."""
+    shown = _lines(_asked(kind="edit", tool="write_file", changes=(Change("/repo/a", "edited", diff),)))
+    assert shown[1:] == ["a", "no lines to show"]
+
+
+def test_always_says_how_far_it_reaches() -> None:
+    """To the end of a chat, or of the one run that asks."""
+    asked = _asked(command="ls", always="this very command")
+    assert [*choices(asked)][-1].plain == "a always, in this chat: this very command"
+    assert [*choices(asked, within="run")][-1].plain == "a always, in this run: this very command"

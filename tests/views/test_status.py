@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from geminids.events.model import Event, Retry
@@ -24,6 +25,12 @@ def test_a_run_is_starting_until_the_cli_speaks(events: Any) -> None:
     assert _at(3.0, (0.5, before), (1.0, events.started())) == Doing("starting", 2.0)
     seen = [(1.0, events.started()), (2.0, events.notice("debug", "ripgrep"))]
     assert _at(3.5, *seen) == Doing("thinking", 1.5)
+
+
+def test_a_warm_cli_has_started_already(events: Any) -> None:
+    """It has the prompt when it is told of: from then on it is the model that is waited for."""
+    warm = msgspec.structs.replace(events.started(), lane="warm")
+    assert _at(3.0, (1.0, warm)) == Doing("thinking", 2.0)
 
 
 def test_text_that_flows_speaks_for_itself(events: Any) -> None:

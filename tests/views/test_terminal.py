@@ -102,7 +102,21 @@ def test_a_long_title_gives_way_to_the_time(events: Any, watch: Any) -> None:
     assert seen.screen.splitlines()[0].endswith("…  3.2 s")
 
 
-def test_warnings_are_one_line_and_chatter_is_none(events: Any, watch: Any) -> None:
+def test_why_something_was_refused_is_told_in_full(events: Any, watch: Any) -> None:
+    """What to do about it stands at the end of a reason, and of a warning: they are wrapped, not cut."""
+    why = "approval=default does not let it be called; allow shell, or use another approval mode"
+    seen = watch(width=50).show(events.notice("warning", "lane", why), events.tool("ls"))
+    seen.show(events.done("denied", error=why), events.finished())
+    assert seen.screen.splitlines()[:5] == [
+        "  ! approval=default does not let it be called;",
+        "  allow shell, or use another approval mode",
+        "  ⊘ ls  denied",
+        "    approval=default does not let it be called;",
+        "    allow shell, or use another approval mode",
+    ]
+
+
+def test_warnings_are_seen_and_chatter_is_not(events: Any, watch: Any) -> None:
     """Warnings and errors are seen, a retry only in the status, debug and info nowhere."""
     seen = watch().show(events.started())
     for level, code in [

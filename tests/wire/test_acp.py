@@ -226,15 +226,21 @@ def test_a_question_that_cannot_be_read_can_be_answered(params: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "folder"),
+    ("text", "folders"),
     [
-        ("[in src]", "src"),
-        ("[in src/a b] (Lists [all] files) [background]", "src/a b"),
-        ("[current working directory /p] (in [in x])", None),
-        ("", None),
+        ("[in src]", ("src",)),
+        ("[in src/a b] (Lists [all] files)", ("src/a b",)),
+        ("[in a]b] [background]", ("a]b", "a]b] [background")),
+        ("[in a] (b] (c)", ("a", "a] (b")),
+        ("[in a] (b] [background]", ("a] (b", "a] (b] [background")),
+        ("[current working directory /p] (in [in x])", ()),
+        ("", ()),
     ],
 )
-def test_the_folder_of_a_command(text: str, folder: str | None) -> None:
-    """The CLI tells it where the model named one; what it tells otherwise is where the CLI itself runs."""
+def test_the_folder_of_a_command(text: str, folders: tuple[str, ...]) -> None:
+    """The CLI tells it where the model named one; what it tells otherwise is where the CLI itself runs.
+
+    Where it can be read in two ways, both are told.
+    """
     content = [{"type": "content", "content": {"type": "text", "text": text}}]
-    assert ToolCall(tool_call_id="t", content=content).folder == folder
+    assert ToolCall(tool_call_id="t", content=content).folders == folders

@@ -146,11 +146,12 @@ def _pipe(
 
 
 def _before(options: Options) -> Iterator[Text]:
-    """Where a resumed conversation was left, and how it goes on."""
-    if options.resume is None:
-        return
+    """What a person should know first; where a resumed conversation was left, and how it goes on."""
     from rich.text import Text
 
+    yield Text(f"mode {options.approval} · /help lists the commands · Ctrl-D leaves", "dim")
+    if options.resume is None:
+        return
     from geminids.cli.sessions_lookup import open_session
     from geminids.errors import SessionError
     from geminids.sessions.transcript import entries

@@ -89,6 +89,9 @@ class Typed:
             readline.set_auto_history(False)
             # A line may hold anything: nothing is completed, a tab is a tab.
             readline.parse_and_bind("tab: tab-insert")
+            if not _is_dumb():
+                # Python turns it off. Without it each line of a paste would be sent as a prompt of its own.
+                readline.parse_and_bind("set enable-bracketed-paste on")
             for entry in history.load():
                 readline.add_history(entry)
 
@@ -108,10 +111,13 @@ class Typed:
 
 def _coloured(prompt: str, readline: Any) -> str:
     """Marked so that the editor does not count the codes."""
-    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") in (None, "", "dumb")
-    if plain or "libedit" in (readline.__doc__ or ""):
+    if os.environ.get("NO_COLOR") or _is_dumb() or "libedit" in (readline.__doc__ or ""):
         return prompt
     return f"\x01\x1b[1;36m\x02{prompt}\x01\x1b[0m\x02"
+
+
+def _is_dumb() -> bool:
+    return os.environ.get("TERM") in (None, "", "dumb")
 
 
 def joined(read: Read) -> str:

@@ -18,7 +18,6 @@ from geminids.wire.acp import ToolCall, Unknown, Update
 __all__ = ["AcpTranslator", "tool_name", "unified"]
 
 _THOUGHT = re.compile(r"\*\*(.*?)\*\*\n(.*)", re.DOTALL)
-_MODE = "[MODE_UPDATE] "
 # What the CLI itself calls a call: the tool's name twice, from about 0.42 on; once, with a time, before.
 _TWICE = re.compile(r"(?P<name>.+)__(?P=name)_\d+_\d+\Z", re.DOTALL)
 _TIMED = re.compile(r"(.+?)[-_]\d{12,}[-_]\w+\Z", re.DOTALL)
@@ -66,10 +65,9 @@ class AcpTranslator:
         self._text = TextRedactor(redactor) if redactor else None
         self._open: dict[str, ToolStarted] = {}
         self._seen: set[str] = set()
+        self._allowed_at: dict[str, int] = {}
         self._progress = Progress(ledger)
         self.session_id: str | None = session_id
-        self.mode_changes = 0
-        """How many notes about a changed mode are to come, which look like text."""
         self.tools_ended = 0
         self.agent_turns: dict[str, int] = {}
         self.thinking_only = False
@@ -85,7 +83,7 @@ class AcpTranslator:
     def translate(self, update: Update | Unknown) -> list[Event]:
         """The events of one update; no update, however odd, raises."""
         out: list[Event] = []
-        if isinstance(update, Update) and update.kind in _SPOKEN:
+        if isinstance(update, Update) and (update.kind in _SPOKEN or self._is_late(update.tool)):
             self._catch_up(out, tool=update.tool.tool_call_id if update.tool else None)
         if isinstance(update, Unknown):
             level = "info" if update.why == "unknown_update" else "warning"
@@ -103,6 +101,10 @@ class AcpTranslator:
                 self._end(update.tool, out)
         return out
 
+    def _is_late(self, call: ToolCall | None) -> bool:
+        """Whether this is the first that is told of a call, though it is over."""
+        return call is not None and call.tool_call_id not in self._seen
+
     def asked(self, call: ToolCall) -> tuple[ToolStarted, list[Event]]:
         """The agent asks before it calls a tool: that is where the call begins."""
         out: list[Event] = []
@@ -112,6 +114,10 @@ class AcpTranslator:
         started = self._open.get(call.tool_call_id)
         assert started is not None
         return started, out
+
+    def allowed(self, call_id: str) -> None:
+        """The answer was yes: from now on the tool runs, and its time counts."""
+        self._allowed_at[call_id] = _now()
 
     def refused(self, call_id: str, why: str) -> list[Event]:
         """The answer was no: the CLI says nothing more of this call."""
@@ -170,11 +176,6 @@ class AcpTranslator:
         return out
 
     def _say(self, text: str, out: list[Event]) -> None:
-        if self.mode_changes and text.startswith(_MODE):
-            self.mode_changes -= 1
-            told = f"approval mode is now {text.removeprefix(_MODE)}"
-            out.append(self._ledger.notice("debug", "mode", self._redactor.text(told)))
-            return
         self._progress.said(text)
         self.thinking_only = False
         shown = text if self._text is None else self._text.feed(text)
@@ -216,6 +217,9 @@ class AcpTranslator:
         )
 
     def _end(self, call: ToolCall, out: list[Event]) -> None:
+        if call.status == "failed" and call.tool_call_id not in self._seen:
+            # Bad arguments, and what a rule denies: the CLI tells their end alone, and the journal the rest.
+            self._begin(call, out)
         started = self._open.pop(call.tool_call_id, None)
         if started is None:
             text = f"a result for a tool call that never began ({call.tool_call_id!r})"
@@ -253,7 +257,7 @@ class AcpTranslator:
             id=started.id,
             name=started.name,
             input=None,
-            duration_ms=max(0, at - started.at),
+            duration_ms=max(0, at - self._allowed_at.pop(started.id, started.at)),
             parent=started.parent,
             **what,
         )

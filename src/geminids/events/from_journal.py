@@ -144,7 +144,8 @@ def redacted_truth(truth: Truth, redactor: Redactor) -> Truth:
 def with_truth(finished: ToolFinished, truth: Truth) -> ToolFinished:
     """The stream's event with what only the journal knows; what the stream knows better stays."""
     if finished.status == "denied":
-        return finished
+        known = truth.input if finished.input is None else finished.input
+        return msgspec.structs.replace(finished, input=known)
     failed = finished.status == "failed"
     return msgspec.structs.replace(
         finished,

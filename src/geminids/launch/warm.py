@@ -25,6 +25,8 @@ _SKIP = "--skip-trust"
 _FLEETING = (
     "_",
     "COLUMNS",
+    "GEMINIDS_WARM",
+    "GEMINIDS_WARM_FOR",
     "GNOME_TERMINAL_SCREEN",
     "INVOCATION_ID",
     "ITERM_SESSION_ID",

@@ -19,6 +19,7 @@ from geminids.run.finishing import finished_of
 from geminids.run.lanes import Lanes
 from geminids.run.mishaps import cannot_lock, our_fault, spawn_failed
 from geminids.run.outbox import Events, Outbox
+from geminids.run.patience import see_through
 from geminids.run.reading import OnLine
 from geminids.run.result import Result
 from geminids.wire.endings import Ending
@@ -201,8 +202,6 @@ class Run:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        import anyio
-
         if self._tasks is None:
             return
         assert self._done is not None
@@ -210,20 +209,12 @@ class Run:
             self._lane.leave(_BY_CALLER)
         else:
             self.stop()
-        again: BaseException | None = None
-        while not self._done.is_set():
-            try:
-                with anyio.CancelScope(shield=True):
-                    await self._done.wait()
-            except anyio.get_cancelled_exc_class() as cancelled:
-                # asyncio's own `task.cancel()` knows no shield. A caller in such a hurry waits no grace, but
-                # is not let go before all is ended either.
-                again = cancelled
-                self.stop()
-        # The block's own error is not handed to the task group, which would wrap it.
-        await self._tasks.__aexit__(None, None, None)
-        if again is not None:
-            raise again
+        try:
+            # A caller in a hurry waits no grace, but is not let go before all is ended either.
+            await see_through(self._done, self.stop)
+        finally:
+            # The block's own error is not handed to the task group, which would wrap it.
+            await self._tasks.__aexit__(None, None, None)
 
     def __aiter__(self) -> AsyncIterator[Event]:
         # One for all: who breaks out, or is cancelled, and iterates again goes on where they were.

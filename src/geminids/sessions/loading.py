@@ -114,7 +114,7 @@ def _not_found(
     matching: Sequence[SessionInfo],
 ) -> SessionNotFound:
     looked = [str(folder.chats) for folder in folders]
-    of = "any project" if project is None else os.fspath(project)
+    of = "any project" if project is None else os.path.abspath(project)
     if matching:
         ids = [info.id for info in matching]
         message = f"{len(ids)} sessions of {of} begin with {session}: {', '.join(ids[:5])}"
@@ -139,7 +139,8 @@ def _what_is_there(there: Sequence[SessionInfo], nearest: Sequence[str]) -> str:
         return f"Do you mean {' or '.join(nearest)}?"
     if not there:
         return "There are no sessions."
-    return f"There are {len(there)} sessions, the newest is {there[0].id}."
+    how_many = "is 1 session" if len(there) == 1 else f"are {len(there)} sessions"
+    return f"There {how_many}, the newest is {there[0].id}."
 
 
 def _of_file(file: Path) -> SessionInfo:

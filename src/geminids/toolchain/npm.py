@@ -22,6 +22,10 @@ _CREDENTIALS = re.compile(r"(?<=://)[^/\s@]+@")
 _HINTS = (
     ("E404|ETARGET|No match", "Run: geminids versions --available (lists what can be installed)."),
     ("ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ECONNRESET|ETIMEDOUT|ERR_SOCKET", "npm cannot reach its registry."),
+    (
+        "CERT_|_CERT|SELF_SIGNED|UNABLE_TO_VERIFY",
+        "A proxy signs the traffic here: name its certificate, NODE_EXTRA_CA_CERTS=/path/to/ca.pem.",
+    ),
     ("E401|E403|ENEEDAUTH", "npm's registry refuses this login; look into your .npmrc."),
     ("ENOSPC", "The disk is full."),
     ("EACCES|EPERM|EROFS", "A folder cannot be written; GEMINIDS_HOME moves them all."),

@@ -12,6 +12,8 @@ __all__ = ["AskingView"]
 class AskingView(ChatView):
     """A run, and its end told in full: there is no next turn that could tell the rest."""
 
+    within = "run"
+
     def _finished(self, event: Finished) -> None:
         self._fold()
         TerminalView._finished(self, event)

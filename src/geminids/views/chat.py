@@ -31,6 +31,9 @@ _SUBJECTS = 3
 class ChatView(TerminalView):
     """Shows one turn. `asked` has the ids of the questions that it has come to; `thoughts` all that was thought."""
 
+    within = "chat"
+    """How far an "always" reaches."""
+
     def __init__(self, *given: Any, **more: Any) -> None:
         super().__init__(*given, **more)
         self.asked: set[str] = set()
@@ -50,7 +53,7 @@ class ChatView(TerminalView):
 
     def offer(self, asked: PermissionAsked, *, more: bool, reason: bool = False) -> None:
         """Show the keys that are answers, and wait in their line."""
-        for line in choices(asked, more=more, reason=reason):
+        for line in choices(asked, more=more, reason=reason, within=self.within):
             self._screen.paragraph(line, indent=2)
         self._screen.text("  allow? ")
         self._screen.flush()

@@ -34,8 +34,10 @@ def is_cut(asked: PermissionAsked) -> bool:
     return len(list(_rows(asked))) > _SHOWN
 
 
-def choices(asked: PermissionAsked, *, more: bool = False, reason: bool = False) -> Iterator[Text]:
-    """The keys that are answers; what "always" means has a line of its own."""
+def choices(
+    asked: PermissionAsked, *, more: bool = False, reason: bool = False, within: str = "chat"
+) -> Iterator[Text]:
+    """The keys that are answers; what "always" means, and `within` what, has a line of its own."""
     short = [("y", "yes, once"), ("n", "no (or Enter)")]
     short += [("r", "no, with a reason")] if reason else []
     line = Text()
@@ -44,7 +46,7 @@ def choices(asked: PermissionAsked, *, more: bool = False, reason: bool = False)
     yield line
     if "allow_always" in asked.options:
         meaning = one_line(asked.always or "the same")
-        yield Text.assemble(("a", "bold cyan"), (f" always, in this chat: {meaning}", "dim"))
+        yield Text.assemble(("a", "bold cyan"), (f" always, in this {within}: {meaning}", "dim"))
 
 
 def _wants(asked: PermissionAsked) -> str:
@@ -63,9 +65,11 @@ def _rows(asked: PermissionAsked) -> Iterator[Text]:
             yield Text.assemble(("$ " if not number else "  ", "dim"), (row, "bold"))
         if asked.cwd is not None:
             yield Text(f"in {_short(asked.cwd)}", "dim")
+        yield from (Text(row, "dim") for row in _lines(asked.details or "") if row)
         return
     if not asked.changes:
         yield from (Text(row) for row in _lines(asked.title))
+        yield from (Text(row) for row in _lines(asked.details or "") if row)
         yield from (Text(_named(path, asked.cwd), "dim") for path in asked.paths if path not in asked.title)
     for change in asked.changes:
         yield from _change(change, asked.cwd)
@@ -73,8 +77,12 @@ def _rows(asked: PermissionAsked) -> Iterator[Text]:
 
 def _change(change: Change, cwd: str | None) -> Iterator[Text]:
     yield Text(_named(change.path, cwd), "bold")
-    for row in _lines(change.diff or ""):
-        if not row.startswith(("--- ", "+++ ")):  # which say again what stands above
+    if not change.diff:
+        yield Text("no lines to show", "dim")
+        return
+    for number, row in enumerate(_lines(change.diff)):
+        # The first two say again what stands above; further down such a row is a line of the file.
+        if number > 1 or not row.startswith(("--- ", "+++ ")):
             yield Text(row, _colour(row))
 
 

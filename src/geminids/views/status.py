@@ -53,7 +53,8 @@ class Status:
         self._retry = None
         if isinstance(event, Started):
             self._spawned = True
-            self._turn_to("starting", now)
+            # A warm CLI is told to be there when it has the prompt.
+            self._turn_to("thinking" if event.lane == "warm" else "starting", now)
         elif isinstance(event, Text):
             self._turn_to("thinking", now)
             self._wrote = now

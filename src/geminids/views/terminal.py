@@ -105,7 +105,7 @@ class TerminalView:
         elif isinstance(event, Notice):
             if event.level in ("warning", "error") and event.code != "retry":
                 self._below_text()
-                self._screen.line(Styled(f"! {one_line(event.message)}", "yellow"), indent=2)
+                self._screen.paragraph(Styled(f"! {one_line(event.message)}", "yellow"), indent=2)
         elif isinstance(event, Started):
             self._started(event)
         elif isinstance(event, Thought):
@@ -144,7 +144,7 @@ class TerminalView:
         if event.status in ("failed", "denied"):
             why = _first_line(event.error or event.output or "")
             if why:
-                self._screen.line(Styled(why, "dim"), indent=indent + 2)
+                self._screen.paragraph(Styled(why, "dim"), indent=indent + 2)
 
     def _finished(self, event: Finished) -> None:
         self._below_text()

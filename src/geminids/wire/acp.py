@@ -5,7 +5,6 @@ Names and kinds are plain text: a new one must not cost the message.
 
 from __future__ import annotations
 
-import re
 from typing import Any, Literal
 
 import msgspec
@@ -65,10 +64,21 @@ class ToolCall(_In, frozen=True, kw_only=True):
         return "".join(texts) if texts else None
 
     @property
-    def folder(self) -> str | None:
-        """Where a shell tool would run, if it says so; what it says otherwise is where the CLI itself runs."""
-        found = _IN.match(self.text or "")
-        return found[1] if found else None
+    def folders(self) -> tuple[str, ...]:
+        """Where a shell tool would run, if it says so; what it says otherwise is where the CLI itself runs.
+
+        More than one where the name of the folder, or the model's own words behind it, are made to be misread.
+        """
+        text = self.text or ""
+        if not text.startswith(_IN):
+            return ()
+        described = text.removesuffix(_BACKGROUND).endswith(")")
+        ends = (at for at, sign in enumerate(text[:_LONGEST_PATH]) if sign == "]")
+        return tuple(
+            text[len(_IN) : at]
+            for at in ends
+            if text[at + 1 :] in ("", _BACKGROUND) or (described and text.startswith(" (", at + 1))
+        )
 
     @property
     def diffs(self) -> tuple[tuple[str, str | None, str], ...]:
@@ -131,7 +141,9 @@ class Unknown(msgspec.Struct, frozen=True, kw_only=True):
 Message = Update | Answer | Note | Unknown
 
 _SHOWN = 2000
-_IN = re.compile(r"\[in ([^]]+)\]")
+# A shell tool of the CLI's in words: `[in src] (what the model says of it) [background]`.
+_IN, _BACKGROUND = "[in ", " [background]"
+_LONGEST_PATH = 4200
 _CHUNKS = ("agent_message_chunk", "agent_thought_chunk", "user_message_chunk")
 _TOOLS = ("tool_call", "tool_call_update")
 # In the protocol and no news: what commands there are, which mode it is in, what the session is called.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -66,6 +67,12 @@ _VERBS = {
     "invoke_agent": "Agent",
     "activate_skill": "Skill",
 }
+# Where the subject stands in the titles of the CLI's own that are whole sentences (core/src/tools/).
+_SUBJECTS_TOLD = {
+    "read_many_files": re.compile(r"using patterns:\s*(.+?)\s*\(within target directory", re.DOTALL),
+    "web_fetch": re.compile(r'^Processing URLs and instructions from prompt: "(.+)"$', re.DOTALL),
+    "google_web_search": re.compile(r'^Searching the web for: "(.+)"$', re.DOTALL),
+}
 # Errors that say "not allowed" rather than "went wrong" (core/src/tools/tool-error.ts).
 _DENIED_TYPES = {"policy_violation"}
 _DENIED_TEXTS = (
@@ -123,8 +130,12 @@ def title_told(name: str, title: str | None, paths: Sequence[str], cwd: str) -> 
 
     >>> title_told("write_file", "Writing to a.py", ["/repo/a.py"], "/repo")
     'Write a.py'
+    >>> title_told("read_many_files", "Will read using patterns:\\na`, `b\\n (within target directory: …", [], "/repo")
+    'Read a, b'
     """
     subject = title or ""
+    if name in _SUBJECTS_TOLD and (told := _SUBJECTS_TOLD[name].search(subject)):
+        subject = told[1].replace("`, `", ", ")
     if name != "run_shell_command" and len(paths) == 1:
         subject = paths[0].removeprefix(f"{cwd}/")
     return title_of(name, {"command": subject})

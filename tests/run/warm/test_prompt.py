@@ -214,3 +214,10 @@ def test_many_signs_take_no_long_time(tmp_path: Path) -> None:
     for words in ('@"' * 20_000, "@\\" * 20_000, "@." * 20_000, '@"x' + "a" * 20_000):
         _blocks(words, tmp_path)
     assert time.process_time() - began < 5
+
+
+def test_a_link_right_behind_a_command_makes_it_none(tmp_path: Path) -> None:
+    """The CLI puts a blank between the two: `/help@a.txt` would be a command to it."""
+    (tmp_path / "a.txt").touch()
+    first, link = _blocks("/help@a.txt", tmp_path)
+    assert first == Text(text=f"{GUARD}/help") and isinstance(link, ResourceLink)

@@ -66,7 +66,8 @@ class Always:
 def _scope(asked: PermissionAsked) -> tuple[str, str] | None:
     """The one key under which an "always" is kept, and what it covers."""
     if asked.command is not None:
-        return _command(asked.command.strip(), asked.cwd or "")
+        # Where a command runs is a part of what it does.
+        return _command(asked.command.strip(), asked.cwd) if asked.cwd is not None else None
     if asked.kind in _WRITING:
         return _files(asked)
     return f"tool {asked.tool}", f"calls of {asked.tool}"

@@ -16,6 +16,7 @@ from geminids.wire.acp import Permission, ToolCall
 __all__ = ["asked_of", "option_of"]
 
 _SHELL = "run_shell_command"
+_NOT_ALL = "(the CLI tells no more of it: there may be other addresses behind)"
 
 
 def asked_of(
@@ -28,8 +29,9 @@ def asked_of(
         Change(clean(path), "edited" if old else "created", clean(unified(path, old, new)))
         for path, old, new in call.diffs
     )
+    folder = _folder(call, cwd) if is_shell else cwd
     # What the CLI adds to a shell command names the folder of its own process, where nothing runs.
-    told = None if is_shell or changes or call.text is None else clean(call.text)
+    is_told = call.text is not None and not changes and (folder is None or not is_shell)
     asked = PermissionAsked(
         at=started.at,
         seq=ledger.next(),
@@ -40,8 +42,8 @@ def asked_of(
         kind=started.kind,
         title=started.title,
         command=clean(call.title or "") if is_shell else None,
-        details=told,
-        cwd=_folder(call, cwd, redactor) if is_shell else cwd,
+        details=clean(call.text or "") if is_told else _cut(call, started, redactor),
+        cwd=clean(folder) if folder is not None else None,
         changes=changes,
         paths=started.paths,
     )
@@ -56,6 +58,17 @@ def option_of(permission: Permission, *, yes: bool) -> str | None:
     return next((one.option_id for one in permission.options if one.kind == kind), None)
 
 
-def _folder(call: ToolCall, cwd: str, redactor: Redactor) -> str:
-    """Where a command would run: the model may name another folder than the chat's."""
-    return cwd if call.folder is None else os.path.normpath(os.path.join(cwd, redactor.text(call.folder)))
+def _cut(call: ToolCall, started: ToolStarted, redactor: Redactor) -> str | None:
+    """A prompt with addresses, of which the CLI tells the first 97 characters and nobody the rest."""
+    title = call.title or ""
+    is_cut = started.kind == "fetch" and title.endswith('..."')
+    return f"{redactor.text(title)} {_NOT_ALL}" if is_cut else None
+
+
+def _folder(call: ToolCall, cwd: str) -> str | None:
+    """Where a command would run: the model may name another folder than the chat's; None where nobody can tell."""
+    named = [os.path.normpath(os.path.join(cwd, folder)) for folder in call.folders]
+    if len(named) > 1:
+        named = [folder for folder in named if os.path.isdir(folder)]
+        return named[0] if len(named) == 1 else None
+    return named[0] if named else cwd

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from geminids.errors import GeminidsError
 from geminids.events.model import Usage
 from geminids.options import Approval, Options, make_options
+from geminids.run.patience import see_through
 from geminids.run.result import Result
 from geminids.run.warm.permission import OnPermission
 from geminids.run.warm.seating import Seating
@@ -56,6 +57,7 @@ class Chat:
         self._sendings: set[Sending] = set()
         self._turns: anyio.Lock | None = None
         self._open = False
+        self._closed: anyio.Event | None = None
 
     @property
     def options(self) -> Options:
@@ -128,19 +130,35 @@ class Chat:
         async with self.turns:
             await self.seating.set_mode(mode)
 
+    def stop(self) -> None:
+        """Ask the turn that goes on, and those that wait behind it, to end."""
+        for sending in self._sendings:
+            sending.stop()
+
     async def close(self) -> None:
         """End the turn that goes on, the shells that are left, and let the session go."""
         import anyio
 
-        if not self._open:
-            return
-        self._open = False
-        with anyio.CancelScope(shield=True):
-            for sending in list(self._sendings):
-                await sending.end()
-            await self.seating.leave()
-            self.seating.let_go()
-        self._pool.closed(self)
+        if self._open:
+            self._open = False
+            self._closed = anyio.Event()
+            self._pool.begin(self._close, self._closed)
+        if self._closed is not None:
+            await see_through(self._closed)
+
+    async def _close(self, over: anyio.Event) -> None:
+        import anyio
+
+        try:
+            with anyio.CancelScope(shield=True):
+                self.stop()
+                for sending in list(self._sendings):
+                    await sending.done.wait()
+                await self.seating.leave()
+                self.seating.let_go()
+        finally:
+            self._pool.closed(self)
+            over.set()
 
     # What a turn needs of its chat.
 
@@ -152,12 +170,12 @@ class Chat:
             self._turns = anyio.Lock()
         return self._turns
 
-    def went_on(self, result: Result) -> None:
+    def went_on(self, prompt: str, result: Result) -> None:
         """A turn was taken on the headless lane."""
         self.seating.session_id = result.session_id or self.session_id
-        self.counted(result)
+        self.ended(prompt, result)
 
-    def counted(self, result: Result) -> None:
+    def ended(self, prompt: str, result: Result) -> None:
         if result.usage is not None:
             self.usage.append(result.usage)
-        self.seating.ended(result)
+        self.seating.ended(prompt, result)

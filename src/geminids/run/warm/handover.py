@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
 from geminids.errors import SessionError
+from geminids.events.model import ToolFinished
 from geminids.launch.prompt import MAX_PROMPT_BYTES, MAX_PROMPT_UNITS
 from geminids.options import Options
+from geminids.run.result import Result
 from geminids.sessions.handed_over import FRAME, LAST, Piece, holds_record, taken_apart
 from geminids.sessions.loading import load
 from geminids.sessions.transcript import Entry, Prompt, Said, Tool, entries
 from geminids.wire.journal import Message
 
-__all__ = ["as_text", "conversation_text", "has_arrived"]
+__all__ = ["Cut", "as_text", "conversation_text", "has_arrived", "with_more"]
 
 # Of what fits into a prompt; the rest is for the prompt itself and for what the agent does then.
 _SHARE = 0.75
@@ -24,11 +26,29 @@ _LONGEST_OUTPUT = 4000
 _YOU, _ME = "you said:", "I said:"
 
 
+class Cut(msgspec.Struct, frozen=True):
+    """A turn that came to no good end: the CLI takes it back, prompt and all, and the model knows nothing of it."""
+
+    prompt: str
+    result: Result
+
+
 def conversation_text(
-    session_id: str, options: Options, environ: Mapping[str, str] | None = None
+    session_id: str,
+    options: Options,
+    environ: Mapping[str, str] | None = None,
+    cut: Sequence[Cut] = (),
 ) -> str | None:
-    """All that was said and done in a stored session; None where it cannot be read or does not fit into a prompt."""
-    return as_text(_stored(session_id, options, environ))
+    """All that was said and done in a stored session, with turns that were `cut` behind it.
+
+    None where it cannot be read or does not fit into a prompt.
+    """
+    return as_text(_stored(session_id, options, environ), cut)
+
+
+def with_more(text: str, cut: Sequence[Cut]) -> str | None:
+    """A conversation that has not arrived yet, with turns that were cut since."""
+    return _framed([*taken_apart(text)[0], *_retold(cut, ())])
 
 
 def has_arrived(session_id: str, options: Options, environ: Mapping[str, str] | None = None) -> bool:
@@ -44,9 +64,14 @@ def _stored(session_id: str, options: Options, environ: Mapping[str, str] | None
         return []
 
 
-def as_text(messages: Iterable[Message]) -> str | None:
+def as_text(messages: Iterable[Message], cut: Sequence[Cut] = ()) -> str | None:
     """A conversation as a text to be put before a prompt; None where it is empty or does not fit."""
-    pieces = [Piece(_sendable(one.head), _sendable(one.body)) for one in _pieces(entries(messages))]
+    stored = _pieces(entries(messages))
+    return _framed([*stored, *_retold(cut, stored)])
+
+
+def _framed(told_so_far: Sequence[Piece]) -> str | None:
+    pieces = [Piece(_sendable(one.head), _sendable(one.body)) for one in told_so_far]
     if not pieces:
         return None
     mark = _mark_for(pieces)
@@ -72,12 +97,28 @@ def _pieces(shown: Iterable[Entry]) -> list[Piece]:
     return before + own
 
 
+def _retold(cut: Sequence[Cut], stored: Sequence[Piece]) -> Iterator[Piece]:
+    """The turns that were cut, but for those whose prompt the session has kept."""
+    kept = [one.body.strip() for one in stored if one.head == _ME]
+    for one in cut:
+        if one.prompt.strip() in kept:
+            continue
+        yield Piece(_ME, one.prompt)
+        for turn in one.result.turns:
+            if turn.text:
+                yield Piece(_YOU, turn.text)
+            for tool in turn.tools:
+                if tool.parent is None:
+                    yield from _called(tool)
+        yield Piece("this turn was cut off here:", one.result.reason or one.result.outcome)
+
+
 def _missing(prompt: Prompt) -> Iterator[str]:
     for one in prompt.media:
         yield f"[Here I gave you a file ({one.media_type}). It is not in this record.]"
 
 
-def _called(tool: Tool) -> Iterator[Piece]:
+def _called(tool: Tool | ToolFinished) -> Iterator[Piece]:
     yield Piece(f"you called the tool {_one_line(tool.name)}:", _json(tool.input))
     how = tool.status if tool.exit_code is None else f"{tool.status}, exit code {tool.exit_code}"
     yield Piece(f"the result of {_one_line(tool.name)} ({how}):", _cut(tool.output or tool.error or ""))

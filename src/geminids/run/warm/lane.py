@@ -144,7 +144,6 @@ class WarmLane:
         seat = Seat(process, opened.session_id, plan.cwd, Always(), set())
         if plan.mode != "default":
             await process.connection.call(SetMode(session_id=seat.session_id, mode_id=plan.mode))
-            seat.mode_changes = 1
         if plan.model is not None:
             await process.connection.call(SetModel(session_id=seat.session_id, model_id=plan.model))
         return seat
@@ -182,7 +181,7 @@ class WarmLane:
     ) -> tuple[list[TokensUsed], Usage | None]:
         """The requests that have not been told yet, and the usage."""
         # The router of `auto` is told nowhere on this lane: then nobody can say how many requests there were.
-        each = self.complete and self._options.model not in (None, "auto")
+        each = self._turn is not None and self._turn.tells_each
         told = self._turn.counts if self._turn is not None else (None, None)
         return counted(known, told, self._ledger, each=each)
 

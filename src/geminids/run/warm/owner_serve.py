@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections import deque
 from typing import TYPE_CHECKING, Protocol
 
@@ -143,6 +144,7 @@ class Visit:
     async def _run(self, chat: Chat, prompt: str) -> None:
         import anyio
 
+        began = time.monotonic()
         with anyio.move_on_after(_OPENING) as self._opening:
             await chat.__aenter__()
         if self._opening.cancelled_caught:
@@ -151,6 +153,7 @@ class Visit:
             return
         self._opening = None
         sending = self._sending = chat.send(prompt)
+        sending.began = began
         if self._reason is not None:
             sending.stop(self._reason)
         try:

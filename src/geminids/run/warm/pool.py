@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
 
@@ -14,11 +14,11 @@ from geminids.events.ledger import Ledger
 from geminids.events.model import Notice
 from geminids.launch.warm import WarmPlan, make_warm_plan
 from geminids.options import Options, make_options
+from geminids.run.patience import see_through
 from geminids.run.warm.chat import Chat
 from geminids.run.warm.permission import OnPermission
 from geminids.run.warm.process import WarmProcess
 from geminids.run.warm.seating import Seating
-from geminids.run.warm.sending import Sending
 
 if TYPE_CHECKING:
     import anyio
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["GoOn", "Pool", "ProcessStatus"]
 
+_T = TypeVar("_T")
 GoOn = Literal["handover", "resume"]
 MEGABYTE = 1024 * 1024
 # Asked whether it is well where it has said nothing for so long.
@@ -164,24 +165,41 @@ class Pool:
         import anyio
 
         assert self._tasks is not None
-        with anyio.CancelScope(shield=True):
-            for chat in list(self._living):
-                await chat.close()
-            for process in self._processes:
-                process.stop()
-            for process in list(self._processes):
-                await process.gone()
-        self._tasks.cancel_scope.cancel()
-        await self._tasks.__aexit__(None, None, None)
-        self._tasks = None
-        if self._gateway is not None:
-            self._gateway.close()
+        over = anyio.Event()
+        self._tasks.start_soon(self._close, over)
+        try:
+            await see_through(over)
+        finally:
+            self._tasks.cancel_scope.cancel()
+            # The block's own error is not handed to the task group, which would wrap it.
+            await self._tasks.__aexit__(None, None, None)
+            self._tasks = None
+
+    async def _close(self, over: anyio.Event) -> None:
+        """End all turns at once, then the chats, then the processes."""
+        import anyio
+
+        try:
+            with anyio.CancelScope(shield=True):
+                for chat in self._living:
+                    chat.stop()
+                for chat in list(self._living):
+                    await chat.close()
+                for process in self._processes:
+                    process.stop()
+                for process in list(self._processes):
+                    await process.gone()
+        finally:
+            if self._gateway is not None:
+                self._gateway.close()
+            over.set()
 
     # What chats need of their pool.
 
-    def begin(self, drive: Callable[[Sending], Coroutine[Any, Any, None]], sending: Sending) -> None:
+    def begin(self, work: Callable[[_T], Coroutine[Any, Any, None]], about: _T) -> None:
+        """Let something be done whatever becomes of the caller."""
         assert self._tasks is not None
-        self._tasks.start_soon(drive, sending)
+        self._tasks.start_soon(work, about)
 
     def plan_for(self, options: Options, seating: Seating) -> WarmPlan:
         """What these options come to; raises `Refused`."""
@@ -197,20 +215,24 @@ class Pool:
 
         options = seating.options
         plan = self.plan_for(options, seating)
-        process = self._with_room(plan)
-        while process is None:
-            assert self._changed is not None
-            await self._changed.wait()
+        while True:
             process = self._with_room(plan)
-        self._open[id(process)] = self._open.get(id(process), 0) + 1
-        self._idle_since.pop(id(process), None)
-        try:
-            with anyio.fail_after(options.start_timeout):
-                await process.open()
-        except BaseException:
+            if process is None:
+                assert self._changed is not None
+                await self._changed.wait()
+                continue
+            self._open[id(process)] = self._open.get(id(process), 0) + 1
+            self._idle_since.pop(id(process), None)
+            try:
+                with anyio.fail_after(options.start_timeout):
+                    await process.open()
+                    if not process.sessions or await self.is_well(process):
+                        return plan, process
+            except BaseException:
+                self.left(process)
+                raise
+            process.stop()
             self.left(process)
-            raise
-        return plan, process
 
     async def is_well(self, process: WarmProcess) -> bool:
         """Whether a process that has been quiet for a while still answers."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from geminids.config.places import Places, private_dir
@@ -28,10 +29,17 @@ if TYPE_CHECKING:
 
 __all__ = ["Listener", "WarmProcess"]
 
+# A session in which nothing was said is smaller.
+_EMPTY = 64 * 1024
 _PING = "_geminids/ping"
 _LONGEST_STDERR_LINE = 1024 * 1024
 # How long the pipes may stay open after the process is gone, where a tool holds them.
 _DRAIN = 0.3
+
+
+def _idle() -> Path:
+    """Where these processes stand: a folder of our own, and always the same, since the CLI keeps record of folders."""
+    return Places.of().root / "warm" / "idle"
 
 
 class Listener(Protocol):
@@ -72,8 +80,7 @@ class WarmProcess:
 
     def start(self) -> None:
         """Spawn it; raises OSError where the system says no."""
-        # A folder of our own, and always the same: the CLI keeps a little record of every folder that it sees.
-        idle = private_dir(Places.of().root / "warm" / "idle")
+        idle = private_dir(_idle())
         guard_run(self.mark)
         try:
             child = spawn(self.plan.argv, cwd=str(idle), env=with_mark(self.plan.env, self.mark))
@@ -138,7 +145,20 @@ class WarmProcess:
             self.connection.close()
             child.close()
             release_run(self.mark)
+            self._sweep()
             self._gone.set()
+
+    def _sweep(self) -> None:
+        """Remove the sessions that ACP processes begin for themselves, which nobody ever speaks in."""
+        from geminids.sessions.folders import chat_folders
+
+        try:
+            for folder in chat_folders(_idle(), environ=self.plan.env, quick=True):
+                for file in folder.chats.glob("session-*.jsonl"):
+                    if file.stat().st_size < _EMPTY and b'"type":"gemini"' not in file.read_bytes():
+                        file.unlink()
+        except OSError:
+            return  # they are no more than clutter
 
     def _events(self) -> None:
         import anyio

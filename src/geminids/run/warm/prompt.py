@@ -28,7 +28,8 @@ __all__ = ["blocks_of", "is_command"]
 
 # The ACP server runs `/memory`, `$extensions install ...` and their like out of a prompt (acpCommandHandler.ts).
 # It trims what JavaScript takes for white space, behind the sign too: `/ help` is a command.
-_COMMAND = re.compile(r"[\s\ufeff]*[/$][\s\ufeff]*[A-Za-z][\w-]*([\s\ufeff]|\Z)")
+# It puts a blank before a link: so is `/help@a.txt`.
+_COMMAND = re.compile(r"[\s\ufeff]*[/$][\s\ufeff]*[A-Za-z][\w-]*([\s\ufeff@]|\Z)")
 # Before such a word it makes it a text: no white space, so that the server's `trim` leaves it there.
 _GUARD = "\u2060"
 # As the headless lane's CLI finds them (atCommandProcessor.ts).

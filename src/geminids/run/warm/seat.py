@@ -21,7 +21,6 @@ class Seat(msgspec.Struct):
     always: Always
     known: set[str]
     journal: Path | None = None
-    mode_changes: int = 0
     broken: bool = False
     """Whether the session can no longer be used: the CLI did not stop when it was told to."""
 

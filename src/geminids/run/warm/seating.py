@@ -24,6 +24,7 @@ from geminids.wire.acp_calls import SetMode, SetModel
 from geminids.wire.endings import Ending
 
 if TYPE_CHECKING:
+    from geminids.run.warm.handover import Cut
     from geminids.run.warm.pool import Pool
     from geminids.run.warm.process import WarmProcess
 
@@ -54,6 +55,7 @@ class Seating:
         self._claim = Claim(new_run_id())
         self._has_history = options.resume is not None
         self._cold = False
+        self._cut: list[Cut] = []
         self._notices: list[tuple[Level, str, str]] = []
         self._neutralised: tuple[Found, ...] = ()
 
@@ -128,7 +130,8 @@ class Seating:
         self.verdicts = msgspec.structs.replace(self.verdicts, approval=mode)
 
     async def _go_on(self) -> Seat | None:
-        """The process that had the conversation is gone, or never had it."""
+        """The process that had the conversation is gone, never had it, or has forgotten a turn that was cut."""
+        level: Level = "info" if self.seat is not None and self.seat.process.alive else "warning"
         await self.leave()
         text = self._told_so_far() if self._pool.go_on == "handover" else None
         if text is None:
@@ -137,9 +140,9 @@ class Seating:
             return None
         before = self.session_id
         self.seat = await self._sit()
-        self.handover = text
+        self.handover, self._cut = text, []
         why = f"the conversation of session {before} was handed over to session {self.session_id}"
-        self._notices.append(("warning", "lane", why))
+        self._notices.append((level, "lane", why))
         return self.seat
 
     def goes_cold(self, refused: Refused) -> bool:
@@ -188,10 +191,12 @@ class Seating:
         return self.seat is not None and self._told_so_far() is not None
 
     def _told_so_far(self) -> str | None:
-        from geminids.run.warm.handover import conversation_text
+        from geminids.run.warm.handover import conversation_text, with_more
 
         assert self.session_id is not None
-        return self.handover or conversation_text(self.session_id, self.options, self.environ)
+        if self.handover:
+            return with_more(self.handover, self._cut)
+        return conversation_text(self.session_id, self.options, self.environ, self._cut)
 
     def _settle_handover(self) -> None:
         """After an error of the API, or a stop before any answer, the CLI forgets the prompt, and what came with it."""
@@ -207,11 +212,19 @@ class Seating:
         stderr = process.stderr_tail if process is not None else ""
         return why_not_open(error, stderr, process.exit_code if process is not None else None)
 
-    def ended(self, result: Result) -> None:
+    def ended(self, prompt: str, result: Result) -> None:
         """A turn is over: from now on there is something to go on with."""
         self._has_history = self._has_history or bool(result.text) or result.ok
         if result.ok:
-            self.handover = ""
+            self.handover, self._cut = "", []
+            return
+        if result.text or any(turn.tools for turn in result.turns):
+            from geminids.run.warm.handover import Cut
+
+            # The CLI takes a turn back that was stopped or failed; the model shall know of it all the same.
+            self._cut.append(Cut(prompt, result))
+            if self.seat is not None and self._pool.go_on == "handover":
+                self.seat.broken = True
 
     def take_notices(self) -> Sequence[tuple[Level, str, str]]:
         notices, self._notices = self._notices, []
@@ -229,4 +242,3 @@ async def _change_mode(seat: Seat, mode: str) -> None:
         what = f"the approval mode cannot be {mode}: {failed.error.details or failed.error.message}"
         hint = "A folder that is not trusted stays in the default mode."
         raise GeminidsError(what, hint=hint) from None
-    seat.mode_changes += 1

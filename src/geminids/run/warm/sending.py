@@ -19,6 +19,7 @@ from geminids.options import Options
 from geminids.run.finishing import finished_of
 from geminids.run.mishaps import our_fault
 from geminids.run.outbox import Events, Outbox
+from geminids.run.patience import see_through
 from geminids.run.result import Result
 from geminids.run.stopping import listed
 from geminids.run.usage import counted
@@ -55,11 +56,13 @@ class Sending:
         self._outbox = Outbox()
         self._fold = Fold()
         self._events = Events(self._outbox)
-        self._began = time.monotonic()
+        self.began = time.monotonic()
+        """When it began, for `duration_ms`: whoever has waited for the chat to open may say so."""
         self._turn: WarmTurn | None = None
         self._seat: Seat | None = None
         self._run: Run | None = None
         self._reason: str | None = None
+        self._waiting: anyio.CancelScope | None = None
         self._result: Result | None = None
         self.done: anyio.Event = anyio.Event()
 
@@ -79,6 +82,8 @@ class Sending:
             self._run.stop(reason)
         elif self._turn is not None:
             self._turn.stop(reason, by_deadline=by_deadline)
+        elif self._waiting is not None:
+            self._waiting.cancel()
 
     def __aiter__(self) -> AsyncIterator[Event]:
         return self._events
@@ -97,12 +102,9 @@ class Sending:
 
     async def end(self) -> None:
         """Stop it where it still goes on, and wait until nothing of it is left."""
-        import anyio
-
         if not self.done.is_set():
             self.stop()
-        with anyio.CancelScope(shield=True):
-            await self.done.wait()
+        await see_through(self.done, self.stop)
 
     async def drive(self) -> None:
         """See the turn through, whatever becomes of the consumer."""
@@ -120,24 +122,40 @@ class Sending:
                 self._outbox.close()
 
     async def _through(self) -> None:
+        import anyio
+
         async with self._chat.turns:
             if self._reason is not None:
                 self._finish(Ending("interrupted", self._reason))
                 return
-            try:
-                seat = await self._chat.seating.take()
-            except Refused as refused:
-                if not self._chat.seating.goes_cold(refused):
-                    self._finish(Ending("failed", refused.failure.message, refused.failure))
-                    return
-                seat = None
-            except (Gone, RpcFailed, OSError, TimeoutError) as error:
-                self._finish(self._chat.seating.why_not(error))
+            seat: Seat | None = None
+            with anyio.move_on_after(self.options.timeout) as self._waiting:
+                seat = await self._seated()
+            if self._result is not None:
                 return
-            if seat is None:
+            if self._waiting.cancel_called:
+                self._finish(self._never_sent())
+            elif seat is None:
                 await self._headless()
             else:
                 await self._warm(seat)
+
+    async def _seated(self) -> Seat | None:
+        """A session for the prompt; None where the other lane takes it, or where it is over before it began."""
+        seating = self._chat.seating
+        try:
+            return await seating.take()
+        except Refused as refused:
+            if not seating.goes_cold(refused):
+                self._finish(Ending("failed", refused.failure.message, refused.failure))
+        except (Gone, RpcFailed, OSError, TimeoutError) as error:
+            self._finish(seating.why_not(error))
+        return None
+
+    def _never_sent(self) -> Ending:
+        if self._reason is not None:
+            return Ending("interrupted", self._reason)
+        return Ending("timed_out", f"timed out after {self.options.timeout:g} s of waiting for a session")
 
     async def _warm(self, seat: Seat) -> None:
         self._seat = seat
@@ -177,11 +195,11 @@ class Sending:
             while (batch := await run.next_batch()) is not None:
                 self._outbox.put(batch)
         self._result = run.result
-        self._chat.went_on(run.result)
+        self._chat.went_on(self._prompt, run.result)
 
     def _opening(self, seat: Seat) -> list[Event]:
         told = [self._ledger.notice(*notice) for notice in self._chat.seating.take_notices()]
-        if is_command(self._prompt):
+        if is_command(self._prompt) and not self.options.literal:
             what = "commands are not run on the warm lane: it was sent as a text"
             told.append(self._ledger.notice("warning", "command", what))
         return [*without_power(self._chat.seating.take_neutralised(), self._ledger), *told]
@@ -207,7 +225,7 @@ class Sending:
             return
         turn = self._turn
         # The router of `auto` is told nowhere on this lane: then nobody can say how many requests there were.
-        each = turn is not None and turn.complete and self._chat.model not in (None, "auto")
+        each = turn is not None and turn.tells_each
         told = turn.counts if turn is not None else (None, None)
         new, usage = counted(self._fold.tokens, told, self._ledger, each=each)
         self._put(list(new))
@@ -218,10 +236,10 @@ class Sending:
             self._fold,
             self._ledger,
             usage,
-            began=self._began,
+            began=self.began,
             conversation=self._fold.conversation(self.redacted) if turn else b"",
         )
-        self._chat.counted(self._result)
+        self._chat.ended(self._prompt, self._result)
         self._outbox.put([finished])
 
     # What it leaves behind.

@@ -12,7 +12,7 @@ from geminids.events.fold import Fold
 from geminids.events.from_acp import AcpTranslator
 from geminids.events.from_acp_journal import WarmJournalTranslator
 from geminids.events.ledger import Ledger
-from geminids.events.model import Decision, Event, PermissionAsked, Retry, ToolStarted
+from geminids.events.model import Decision, Event, PermissionAsked, Retry, ToolFinished, ToolStarted
 from geminids.options import Options
 from geminids.run.deadlines import Deadlines
 from geminids.run.journal import Journal
@@ -29,6 +29,7 @@ from geminids.wire.acp_calls import Cancel, Content, Prompt
 from geminids.wire.acp_endings import TurnEvidence, judge_turn
 from geminids.wire.endings import Ending, max_turns
 from geminids.wire.stderr import Remark
+from geminids.wire.tools import told
 
 if TYPE_CHECKING:
     import anyio
@@ -41,6 +42,8 @@ __all__ = ["WarmTurn"]
 
 _SHELL = "run_shell_command"
 _SHELL_GRACE = 1.0
+# Tools that ask a model themselves.
+_ASK_MODELS = ("google_web_search", "web_fetch")
 _TOO_MANY_TURNS = "the turn took all the model turns that max_turns allows"
 _NO_ANSWER = "the CLI did not answer when it was asked to stop"
 
@@ -67,7 +70,6 @@ class WarmTurn:
             seat.process.plan.verdicts.why_not,
             self._merge.excuse,
         )
-        self._updates.mode_changes, seat.mode_changes = seat.mode_changes, 0
         self._books = WarmJournalTranslator(ledger, self._redactor, self._updates, seat.known)
         self._journal = self._follow()
         self._stopping = Stopping()
@@ -81,6 +83,7 @@ class WarmTurn:
         self._gone = False
         self._sent_at = 0.0
         self._unanswered = False
+        self._asked_models = False
         self.deadlines = Deadlines(options)
         self.ended: list[Ended] = []
 
@@ -168,6 +171,11 @@ class WarmTurn:
         return self._journal.whole
 
     @property
+    def tells_each(self) -> bool:
+        """Whether each request to a model is known: those of the router and of such tools are told by no source."""
+        return self.complete and self._options.model not in (None, "auto") and not self._asked_models
+
+    @property
     def decisions(self) -> tuple[Decision, ...]:
         return tuple(self._desk.trail)
 
@@ -209,8 +217,10 @@ class WarmTurn:
         events: list[Event] = [decided]
         if decided.decision == "deny" or option is None:
             events += self._updates.refused(asked.id, decided.reason or f"denied by the {decided.by}")
-        elif asked.command is not None:
-            self._began_shell(asked.id, now=True)
+        else:
+            self._updates.allowed(asked.id)
+            if asked.command is not None:
+                self._began_shell(asked.id, now=True)
         # First the answer: the tool need not wait for whoever reads the events.
         self._seat.process.connection.answer(ask, option)
         self._add(events)
@@ -259,6 +269,9 @@ class WarmTurn:
         await self._stop.wait()
         seat = self._seat
         since = seat.process.shells.running_since(seat.session_id)
+        if self._updates.tools_running or self._asks:
+            # The CLI keeps the call in its history and adds no answer to it, which the API refuses from then on.
+            seat.broken = True
         self._leave_asks()
         seat.process.connection.note(Cancel(session_id=seat.session_id))
         until = time.monotonic() + self._options.grace
@@ -267,6 +280,7 @@ class WarmTurn:
                 await pending.wait()
         if not pending.over:
             self._unanswered = seat.broken = True
+            seat.process.heard_at = 0.0  # whoever wants to sit there next asks whether it is well
         if since is not None:
             # What the CLI's own cancel has not ended; what earlier turns have left on purpose stays.
             def find() -> list[psutil.Process]:
@@ -333,6 +347,17 @@ class WarmTurn:
     def _redacted(self, text: str | None) -> str | None:
         return None if text is None else self._redactor.text(text)
 
+    def _explained(self, event: Event) -> Event:
+        """A call that a rule denied, with our own reason: that needs the arguments, which the journal has told."""
+        if type(event) is not ToolFinished or event.status != "denied" or event.input is None:
+            return event
+        why = self._seat.process.plan.verdicts.why_not(event.name, event.input)
+        if why is None or (event.error or "").startswith(why):
+            return event
+        return msgspec.structs.replace(event, error=told(why, event.error))
+
     def _put(self, events: list[Event], size: int = 0) -> None:
+        events = [self._explained(event) for event in events]
+        self._asked_models |= any(type(one) is ToolStarted and one.name in _ASK_MODELS for one in events)
         self._fold.add(events)
         self._outbox.put(events, size)
