@@ -72,7 +72,7 @@ class Pool:
         chats: int = 30,
         sessions: int = 120,
         turns: int = 5000,
-        memory: int = 700 * MEGABYTE,
+        memory: int = 1000 * MEGABYTE,
         idle: float = 300.0,
         go_on: GoOn = "handover",
         on_permission: OnPermission | None = None,

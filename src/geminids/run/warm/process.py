@@ -190,7 +190,7 @@ class WarmProcess:
             self.sessions += 1
             return opened_of(await self.connection.call(NewSession(cwd=cwd)))
 
-    async def is_well(self, patience: float = 2.0) -> bool:
+    async def is_well(self, patience: float = 5.0) -> bool:
         """Whether it answers: to a method that it has not, which costs it nothing."""
         import anyio
 

@@ -280,6 +280,7 @@ class WarmTurn:
                 await pending.wait()
         if not pending.over:
             self._unanswered = seat.broken = True
+            since = since or self._sent_at  # a tool may have begun that we have not heard of
             seat.process.heard_at = 0.0  # whoever wants to sit there next asks whether it is well
         if since is not None:
             # What the CLI's own cancel has not ended; what earlier turns have left on purpose stays.
