@@ -98,7 +98,8 @@ def _odd(on: Stage, name: str, expected: str) -> str | None:
 
 
 @pytest.mark.parametrize(
-    "approval", ["auto_edit", "yolo", "plan", pytest.param("default", marks=pytest.mark.deep)]
+    "approval",
+    ["yolo", *(pytest.param(mode, marks=pytest.mark.deep) for mode in ("default", "auto_edit", "plan"))],
 )
 def test_what_must_be_asked_for_is(make_world: Any, approval: Approval) -> None:
     """In every mode the CLI asks before each call: a no leaves no trace, a yes lets it happen."""
@@ -177,6 +178,7 @@ def test_a_question_beats_the_users_allows_and_not_the_users_denies(make_world: 
     assert there == {"seed.txt", "lab.started", "written.txt"}
 
 
+@pytest.mark.deep
 def test_auto_edit_hears_the_users_denies(make_world: Any) -> None:
     """In the CLI's own autoEdit a file tool on ACP asks no rule at all."""
     world = make_world(NEWEST)

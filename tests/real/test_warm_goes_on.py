@@ -88,7 +88,7 @@ def _brief(world: Any, session: str) -> list[str]:
     return told
 
 
-@pytest.mark.parametrize("go_on", ["handover", "resume"])
+@pytest.mark.parametrize("go_on", ["handover", pytest.param("resume", marks=pytest.mark.deep)])
 def test_a_killed_process_loses_nothing(world: Any, go_on: Any) -> None:
     """The next prompt works, the model is told all that was said, and the file's text; after a second kill too."""
     _script(world, "read one", "says two", "read three", "says four", "says five", "says six", "says seven")

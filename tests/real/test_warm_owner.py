@@ -239,6 +239,7 @@ def test_two_that_race_share_one_owner_and_it_ends_by_itself(shell: Shell, soon:
     ]
 
 
+@pytest.mark.deep
 def test_one_of_another_version_is_replaced_and_its_runs_go_on(shell: Shell, soon: Any) -> None:
     """Told to make way, it takes no new runs; the next run has a fresh owner, and the old one ends with its last."""
     world = shell.hosts.world

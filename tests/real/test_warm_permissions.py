@@ -186,6 +186,7 @@ async def test_ask_is_a_deny_where_there_is_nobody_to_ask(stage: Any) -> None:
     assert [(one.decision, one.by) for one in somebody.decisions] == [("allow", "callback")]
 
 
+@pytest.mark.deep
 async def test_a_run_that_cannot_ask_says_so(stage: Any) -> None:
     """A resumed run goes headless, with a notice; what would be asked there is refused."""
     first = await geminids.ask("write x.txt", stage.options())

@@ -152,6 +152,7 @@ async def test_a_process_that_has_grown_too_much_is_given_up(stage: Any) -> None
     assert all(f"echo {number}" in said for number in range(10))
 
 
+@pytest.mark.deep
 async def test_an_idle_process_is_ended(stage: Any) -> None:
     """Without chats a process goes after `idle` seconds; with one it stays."""
     async with geminids.Pool(stage.options(), idle=0.4) as pool:
@@ -163,6 +164,7 @@ async def test_an_idle_process_is_ended(stage: Any) -> None:
             assert (await chat.ask("say b")).ok
 
 
+@pytest.mark.deep
 async def test_a_process_that_does_not_answer_is_replaced(
     stage: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,6 +197,7 @@ async def test_a_daemon_that_is_nobodys_ends_with_its_process_and_is_told(stage:
     assert len(told) == 1 and str(pid("one")) in told[0] and str(pid("two")) in told[0]
 
 
+@pytest.mark.deep
 async def test_a_daemon_of_one_chat_ends_with_it(stage: Any) -> None:
     """A daemon that was born while one chat alone ran a shell is that chat's, though it is nobody's child."""
     async with geminids.Pool(stage.options(approval="yolo")) as pool, pool.chat() as other:

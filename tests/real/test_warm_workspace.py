@@ -95,6 +95,7 @@ async def test_another_mode_in_such_a_folder_goes_headless(repository: Repositor
     assert "SessionStart" not in repository.left
 
 
+@pytest.mark.deep
 async def test_the_bait_is_real(repository: Repository) -> None:
     """With `trust_workspace=True` a hook of the repository runs here too."""
     world = repository.plant("hooks").world
