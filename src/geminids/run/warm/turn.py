@@ -359,6 +359,8 @@ class WarmTurn:
 
     def _put(self, events: list[Event], size: int = 0) -> None:
         events = [self._explained(event) for event in events]
-        self._asked_models |= any(type(one) is ToolStarted and one.name in _ASK_MODELS for one in events)
+        self._asked_models |= any(
+            type(one) is ToolFinished and one.name in _ASK_MODELS and one.status != "denied" for one in events
+        )
         self._fold.add(events)
         self._outbox.put(events, size)
