@@ -16,6 +16,7 @@ from geminids.events.model import Choice, Event, Level, PermissionAsked, Permiss
 from geminids.options import Options
 from geminids.process.lines import LineFramer
 from geminids.run.outbox import Events, Outbox
+from geminids.run.patience import see_through
 from geminids.run.result import Result
 from geminids.run.warm.owner_account import OWNER_GONE, Account
 from geminids.run.warm.owner_order import make_order, too_cold_for_owner
@@ -154,22 +155,13 @@ class RemoteRun:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        import anyio
-
         assert self._tasks is not None and self._done is not None
-        again: BaseException | None = None
         if not self._done.is_set() and not self._account.over:
             self.stop()
-        while not self._done.is_set():
-            try:
-                with anyio.CancelScope(shield=True):
-                    await self._done.wait()
-            except anyio.get_cancelled_exc_class() as cancelled:
-                again = cancelled  # asyncio's own `task.cancel()` knows no shield
-                self.stop()
-        await self._tasks.__aexit__(None, None, None)
-        if again is not None:
-            raise again
+        try:
+            await see_through(self._done, self.stop)
+        finally:
+            await self._tasks.__aexit__(None, None, None)
 
     def __aiter__(self) -> AsyncIterator[Event]:
         return self._events
