@@ -68,6 +68,22 @@ async def test_every_row(make_world: Any) -> None:
     assert await endings(make_world("0.61.0"), [row for row in ROWS if row.name not in FAST]) == {}
 
 
+@pytest.mark.deep
+async def test_every_row_headless(make_world: Any) -> None:
+    """The other side of the rows: the same scripts on the headless lane, or the comparison says nothing."""
+    world = make_world("0.61.0")
+    wrong: dict[str, Any] = {}
+    for row in ROWS:
+        if row.closed:
+            continue  # tests/real/test_endings_api.py has it
+        world.gateway.upstream = script(row)
+        result = await geminids.ask("hello", world.options(**row.options))
+        expected = row.expected("0.61.0", "headless")
+        if told(result, expected) != expected:
+            wrong[row.name] = (told(result, expected), expected)
+    assert wrong == {}
+
+
 async def test_what_cannot_be_opened(make_world: Any) -> None:
     """No sign-in, a folder that is gone: the first turn says so, and says what to do."""
     world = make_world("0.61.0")
