@@ -34,11 +34,15 @@ class Tongue(Protocol):
         ...
 
 
-def tongue(name: str) -> Tongue:
-    """A dialect by its name; raises `GeminidsError` for one that there is not."""
+def tongue(name: str, *, partial: bool = False) -> Tongue:
+    """A dialect by its name; raises `GeminidsError` for one that there is not.
+
+    `partial` is for claude: pieces of messages too, as `--include-partial-messages` has them.
+    """
     if name not in TONGUES:
         raise GeminidsError(f"there is no dialect {name!r}", hint=f"There are: {', '.join(sorted(TONGUES))}.")
-    made: Tongue = import_module(TONGUES[name]).Speaker()
+    speaker = import_module(TONGUES[name]).Speaker
+    made: Tongue = speaker(partial=True) if partial else speaker()
     return made
 
 
