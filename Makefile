@@ -11,7 +11,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
-.PHONY: setup run test test-deep check format reference bench clean
+.PHONY: setup run test test-deep check format reference referees bench clean
 .DEFAULT_GOAL := run
 
 setup: .venv/ready          ## the environment in .venv, and nothing else
@@ -44,6 +44,17 @@ test: check                 ## one case of each class, on the newest release
 test-deep: .venv/dev-ready  ## every row
 	@$(BIN)/python -m pytest -q -n $(JOBS)
 
+referees: .venv/dev-ready .referees/ready  ## other people's clients read our output
+	@.referees/bin/python tests/referees/claude_sdk.py tests/recordings/dialects/claude tests/recordings/dialects/claude-partial
+	@$(BIN)/python tests/referees/code_log.py .referees/bin/claude-code-log
+
+# In an environment of its own: claude-agent-sdk alone weighs 350 MB.
+.referees/ready: tests/referees/requirements.txt
+	@echo "setting up .referees ..."
+	@test -x .referees/bin/python || $(PYTHON) -m venv .referees
+	@.referees/bin/python -m pip install --quiet --requirement $<
+	@touch $@
+
 bench: .venv/dev-ready      ## speeds, side by side
 	@$(BIN)/python -m benchmarks
 
@@ -55,4 +66,4 @@ format: .venv/dev-ready
 	@$(BIN)/ruff format .
 
 clean:                      ## everything that was set up here
-	rm -rf .venv .geminids
+	rm -rf .venv .geminids .referees

@@ -1,4 +1,4 @@
-"""Run all benchmarks, or those named: start, warm, events, line, journal, follow, imports."""
+"""Run all benchmarks, or those named: start, warm, events, dialects, line, journal, follow, imports."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks import events, follow, imports, journal, line, sessions, start, warm
+from benchmarks import dialects, events, follow, imports, journal, line, sessions, start, warm
 from benchmarks.table import Row, say, show
 
 _ALL = {
     "start": start.run,
     "warm": warm.run,
     "events": events.run,
+    "dialects": dialects.run,
     "line": line.run,
     "sessions": sessions.run,
     "journal": journal.run,

@@ -206,3 +206,33 @@ def test_an_output_that_is_no_text_is_shown_as_json() -> None:
     """Diff objects may come one day."""
     _, finished = _translate([ToolUse("x", "1"), ToolResult("1", "success", output={"fileDiff": "+a"})])
     assert json.loads(finished.output) == {"fileDiff": "+a"}
+
+
+def test_a_tool_that_is_forbidden_is_denied() -> None:
+    """Whatever the CLI calls it: who forbade it says why, beside what the CLI said."""
+    error = {"type": "tool_not_registered", "message": 'Tool "glob" not found.'}
+    lines: list[Any] = [
+        ToolUse(tool_name="glob", tool_id="a", parameters={}),
+        ToolResult(tool_id="a", status="error", error=error),
+        ToolUse(tool_name="other", tool_id="b", parameters={}),
+        ToolResult(tool_id="b", status="error", error=error),
+    ]
+    asked: list[str] = []
+
+    def why_not(name: str, given: Any) -> str | None:
+        asked.append(name)
+        return "the run may not search" if name == "glob" else None
+
+    stream = StreamTranslator(Ledger(), Redactor(), why_not)
+    ends = [event for event in stream.translate(lines) if isinstance(event, ToolFinished)]
+    assert asked == ["glob", "other"]
+    assert [end.status for end in ends] == ["denied", "failed"]
+    assert "the run may not search" in (ends[0].error or "")
+
+
+def test_the_first_and_the_last_errors_are_kept() -> None:
+    """A CLI that complains for ever does not fill the memory."""
+    stream = StreamTranslator(Ledger(), Redactor())
+    stream.translate([ErrorLine(severity="error", message=str(number)) for number in range(1000)])
+    kept = [line.message for line in stream.errors]
+    assert (len(kept), kept[0], kept[-1]) == (200, "0", "999")

@@ -10,12 +10,13 @@ __all__ = ["FIXTURES", "RECORDINGS", "VERSIONS", "all_files", "recorded"]
 
 RECORDINGS = Path(__file__).parents[1] / "recordings"
 FIXTURES = Path(__file__).parents[3] / "shared" / "fixtures" / "sessions-0.11"
-VERSIONS = tuple(sorted(folder.name for folder in RECORDINGS.iterdir()))
+# Beside them lie recorded events, and what the dialects make of them.
+VERSIONS = tuple(sorted(folder.name for folder in RECORDINGS.iterdir() if folder.name[0].isdigit()))
 
 
 def all_files() -> list[Path]:
     """Every recorded file, subagents' too."""
-    return sorted(file for file in RECORDINGS.rglob("*.json*"))
+    return sorted(file for version in VERSIONS for file in (RECORDINGS / version).rglob("*.json*"))
 
 
 def recorded(version: str, prompt: str) -> tuple[Path, Conversation]:

@@ -114,6 +114,14 @@ TURNS = ("error", "Maximum session turns exceeded")
         (erred("no_space_left", 54), "failed", "tool_fatal"),
         (erred("FatalCancellationError", 130), "failed", "cut_off"),
         (erred("FatalInputError", 42), "failed", "bad_prompt"),
+        (erred("FatalAuthenticationError", 41), "failed", "auth"),
+        (erred("x", 54), "failed", "tool_fatal"),
+        ({**erred("x", 1), "error_message": "IneligibleTierError: no"}, "failed", "tier_retired"),
+        (gone(1, "IneligibleTierError: no"), "failed", "tier_retired"),
+        (gone(41), "failed", "auth"),
+        (gone(1, "Please set an Auth method in your settings"), "failed", "auth"),
+        (gone(55), "failed", "untrusted_folder"),
+        (gone(-64), "failed", "crashed"),
         (gone(0), "failed", "cut_off"),
         (gone(-15), "failed", "cut_off"),
         (gone(130), "failed", "cut_off"),
@@ -139,6 +147,27 @@ def test_a_new_session_in_place_of_the_one_asked_for_is_no_success() -> None:
     assert kind(ending) == ("failed", "session_not_found")
     assert ending.clear_session
     assert kind(judged("0.41.2", **fresh, resume="latest")) == ("success", None)
+
+
+@pytest.mark.parametrize(
+    ("stderr", "reason"),
+    [
+        (
+            'Error resuming session: Invalid session identifier "nope".',
+            'this folder has no session "nope"',
+        ),
+        (
+            "Error resuming session: No previous sessions found for this project.",
+            "this folder has no session to resume",
+        ),
+        ("Warning: x\nError resuming session: it is broken", "Error resuming session: it is broken"),
+    ],
+)
+def test_a_session_that_is_not_there(stderr: str, reason: str) -> None:
+    """Exit 42 with such words is no bad prompt: the session is to be forgotten."""
+    ending = judged(**gone(42, stderr))
+    assert (kind(ending), ending.reason) == (("failed", "session_not_found"), reason)
+    assert ending.clear_session
 
 
 def test_the_report_is_read_where_it_is_all_that_there_is(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from geminids.cli.asking import Asker
     from geminids.run.run import Run
     from geminids.run.warm.owner_run import RemoteRun
+    from geminids.views.spoken import Spoken
     from geminids.views.terminal import TerminalView
 
 __all__ = ["follow"]
@@ -29,11 +30,20 @@ _PATIENCE = 1.0
 _TICK = 0.1
 
 
-def follow(agent: Run | RemoteRun, output: str, sink: IO[bytes] | None, asker: Asker | None = None) -> Result:
-    """Read the events to their end; the exit code is 141 where whoever read us has gone."""
+def follow(
+    agent: Run | RemoteRun,
+    output: str,
+    sink: IO[bytes] | None,
+    asker: Asker | None = None,
+    spoken: Spoken | None = None,
+) -> Result:
+    """Read the events to their end; the exit code is 141 where whoever read us has gone.
+
+    `spoken` shows them where the output is a dialect.
+    """
     import anyio
 
-    follower = _Follower(agent, output, sink, asker)
+    follower = _Follower(agent, output, sink, asker, spoken)
     try:
         anyio.run(follower.follow)
     finally:
@@ -53,7 +63,12 @@ class _Follower:
     """Writes in a thread: a reader that does not read (a paused pager) must not stop the deadlines."""
 
     def __init__(
-        self, agent: Run | RemoteRun, output: str, sink: IO[bytes] | None, asker: Asker | None
+        self,
+        agent: Run | RemoteRun,
+        output: str,
+        sink: IO[bytes] | None,
+        asker: Asker | None,
+        spoken: Spoken | None,
     ) -> None:
         self._agent = agent
         self._sink = sink
@@ -61,7 +76,8 @@ class _Follower:
         self._view = _terminal_view(agent, asker) if output == "pretty" else None
         self._show: Callable[..., None]
         self._close: Callable[[], None]
-        self._show, self._close = (self._view.show, self._view.close) if self._view else _plain(output)
+        shown = self._view or spoken
+        self._show, self._close = (shown.show, shown.close) if shown else _plain(output)
         self.reader_gone = False
         self.stuck = False
         self.cannot_write: str | None = None

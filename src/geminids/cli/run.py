@@ -12,6 +12,7 @@ import click
 from geminids.cli.flags import FlagOption, GroupedCommand, field_flags, given_by_flags
 from geminids.cli.signals import signals_noted
 from geminids.config.layers import load_options
+from geminids.dialects.tongue import TONGUES, Tongue, tongue
 from geminids.options import Options
 from geminids.outcome import EXIT_CODES
 from geminids.run.result import Result
@@ -20,10 +21,11 @@ if TYPE_CHECKING:
     from geminids.cli.asking import Asker
     from geminids.run.run import Run
     from geminids.run.warm.owner_run import RemoteRun
+    from geminids.views.spoken import Spoken
 
-__all__ = ["exit_code", "run", "say_why"]
+__all__ = ["check_manner", "exit_code", "run", "say_why"]
 
-_OUTPUTS = ("pretty", "text", "events")
+_OUTPUTS = ("pretty", "text", "events", *sorted(TONGUES))
 _own = functools.partial(click.option, cls=FlagOption, group="Output")
 
 
@@ -38,6 +40,9 @@ _own = functools.partial(click.option, cls=FlagOption, group="Output")
     help="Go on with the newest session of the folder, or begin one where there is none.",
 )
 @_own("--output", "-o", type=click.Choice(_OUTPUTS), help="[default: pretty on a terminal, text in a pipe]")
+@_own("--partial", is_flag=True, help="With -o claude: pieces of messages too, as they come.")
+@_own("--strict", is_flag=True, help="With -o record: exit with 3 where a field of the record is not known.")
+@_own("--record-dir", metavar="DIR", help="With -o record: keep its log and its trajectory there.")
 @_own("--save-events", metavar="FILE", help="Write all events to FILE, one JSON object a line.")
 @_own(
     "--warm",
@@ -60,6 +65,9 @@ _own = functools.partial(click.option, cls=FlagOption, group="Output")
 def run(
     prompt: str | None,
     output: str | None,
+    partial: bool,
+    strict: bool,
+    record_dir: str | None,
     save_events: str | None,
     warm: bool,
     warm_for: float,
@@ -74,13 +82,18 @@ def run(
     A switch has a --no- form. What no flag says comes from the variable (GEMINIDS_MODEL), the project's
     geminids.toml, your own config.toml, or is the default: see geminids config list.
 
-    Exit codes: 0 success, 1 failed, 2 bad usage, 4 max turns, 124 timed out, 127 no CLI, 130 interrupted.
+    Exit codes: 0 success, 1 failed, 2 bad usage, 3 --strict failed, 4 max turns, 124 timed out, 127 no CLI,
+    130 interrupted.
     """
     flags = given_by_flags(params)
     if go_on:
         if "resume" in flags:
             raise click.UsageError("--continue and --resume cannot both be given: which session is meant?")
         flags["resume"] = "latest"
+    check_manner(output, partial=partial, strict=strict, record_dir=record_dir)
+    if output == "record" and not warm:
+        # A record counts all requests, and the router's are known from there alone.
+        flags.setdefault("telemetry", True)
     loaded = load_options(flags=flags, config=not no_config)
     options = loaded.options
     for warning in loaded.warnings:
@@ -93,16 +106,50 @@ def run(
     if output is None:
         output = "pretty" if sys.stdout and sys.stdout.isatty() else "text"
     asker = _asker(options, output)
+    files = _record_files(record_dir)
     agent = _agent(text, options, warm_for if warm else None, asker)
     with _saving(save_events) as sink, signals_noted():
         # The CLI takes most of a second to load: it starts before we import what the rest needs.
         agent.launch()
         from geminids.cli.follow import follow
 
-        result = follow(agent, output, sink, asker)
+        spoken = _spoken(output, partial, files)
+        result = follow(agent, output, sink, asker, spoken)
     if output == "text":
         say_why(result)
+    if strict and spoken is not None:
+        from geminids.cli.strict import complain
+
+        return exit_code(result) or complain(spoken.last)
     return exit_code(result)
+
+
+def _spoken(output: str, partial: bool, files: Tongue | None) -> Spoken | None:
+    if output not in TONGUES:
+        return None
+    from geminids.views.spoken import Spoken
+
+    return Spoken(files or tongue(output, partial=partial))
+
+
+def _record_files(folder: str | None) -> Tongue | None:
+    if folder is None:
+        return None
+    from geminids.cli.record_files import RecordFiles
+
+    return RecordFiles(folder)
+
+
+def check_manner(
+    output: str | None, *, partial: bool, strict: bool, record_dir: str | None = None, flag: str = "-o"
+) -> None:
+    """Raise for a manner of speaking that the format does not have."""
+    if partial and output != "claude":
+        raise click.UsageError(f"--partial goes with {flag} claude only.")
+    if strict and output != "record":
+        raise click.UsageError(f"--strict goes with {flag} record only.")
+    if record_dir is not None and output != "record":
+        raise click.UsageError(f"--record-dir goes with {flag} record only.")
 
 
 def _asker(options: Options, output: str) -> Asker | None:

@@ -5,7 +5,21 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-_TONGUES = ("atif", "capabilities", "claude")
+_TONGUES = (
+    "adapter",
+    "adapters",
+    "agent_events",
+    "atif",
+    "atif_events",
+    "capabilities",
+    "claude",
+    "claude_execute",
+    "claude_stream",
+    "otel",
+    "record",
+    "trajectory",
+    "untether",
+)
 
 
 def __getattr__(name: str) -> Any:

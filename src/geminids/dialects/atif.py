@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from geminids.dialects.atif_model import VERSION
 from geminids.errors import SessionError
 from geminids.sessions.calls import calls_of, exchanges, thoughts_of
 from geminids.sessions.transcript import Agents
@@ -18,7 +19,6 @@ from geminids.wire.stream_json import text_of
 
 __all__ = ["trajectory"]
 
-_VERSION = "ATIF-v1.8"
 _NOTES = (
     "Made by geminids from a session file of Gemini CLI. Tokens of tool prompts are counted as prompt tokens, "
     "thinking as completion; the totals include subagents."
@@ -38,7 +38,7 @@ def trajectory(
     first = next(steps, None)
     if first is None:
         raise SessionError("the session has no messages: ATIF demands one step at least")
-    yield msgspec.json.encode({"schema_version": _VERSION, "session_id": session_id})[:-1]
+    yield msgspec.json.encode({"schema_version": VERSION, "session_id": session_id})[:-1]
     yield b',"steps":[' + msgspec.json.encode(first)
     for step in steps:
         yield b"," + msgspec.json.encode(step)
@@ -83,7 +83,7 @@ class _Document:
         # Each by itself: a step may be as deep as JSON can be.
         steps = [msgspec.Raw(msgspec.json.encode(step)) for step in self.steps_of(file)]
         return {
-            "schema_version": _VERSION,
+            "schema_version": VERSION,
             "trajectory_id": agent,
             "session_id": self._session_id,
             "agent": {"name": name, "version": self._version},

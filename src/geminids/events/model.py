@@ -73,6 +73,9 @@ class Started(Event, frozen=True, kw_only=True):
     cli_version: str | None
     lane: Lane
     pid: int
+    approval: str | None = None
+    prompt: str | None = None
+    """What was asked, secrets masked: whoever has the events alone can tell the whole conversation."""
 
 
 class Text(Event, frozen=True, kw_only=True, gc=False):

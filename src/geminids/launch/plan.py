@@ -35,6 +35,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     cwd: str
     env: dict[str, str]
     stdin: bytes
+    prompt: str
+    """What the caller said, before templates, instructions and files were put around it."""
     session_id: str | None
     gemini: Gemini
     auth: Auth
@@ -107,6 +109,7 @@ def _planned(
         cwd=ground.cwd,
         env=env,
         stdin=stdin,
+        prompt=prompt,
         session_id=session_id,
         gemini=gemini,
         auth=ground.auth,

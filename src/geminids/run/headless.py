@@ -115,6 +115,8 @@ class HeadlessLane:
                     cli_version=self._plan.gemini.version,
                     lane="headless",
                     pid=child.pid,
+                    approval=self._options.approval,
+                    prompt=self._redactor.text(self._plan.prompt),
                 ),
             ]
         )

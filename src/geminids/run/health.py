@@ -19,7 +19,7 @@ from geminids.run.run import open_run
 from geminids.toolchain import Gemini, models_of
 from geminids.wire.hints import hint_for
 
-__all__ = ["Check", "Level", "check_environment", "would_work"]
+__all__ = ["Check", "Level", "check_environment", "probe_options", "would_work"]
 
 _PROMPT = "Reply with the one word OK. Use no tool."
 # So that an API that cannot be reached fails in seconds with its reason, not after ten tries by the clock.
@@ -111,7 +111,7 @@ async def _live(options: Options, found: Sequence[Check], timeout: float) -> Che
         return Check("live", "skipped", "a run cannot be started: see the checks above")
     retry: Notice | None = None
     try:
-        async with open_run(_PROMPT, _probe(options, timeout)) as run:
+        async with open_run(_PROMPT, probe_options(options, timeout)) as run:
             async for event in run:
                 if isinstance(event, Notice) and event.code == "retry":
                     retry = event
@@ -120,7 +120,8 @@ async def _live(options: Options, found: Sequence[Check], timeout: float) -> Che
     return _told(run.result, retry, offline=options.offline)
 
 
-def _probe(options: Options, timeout: float) -> Options:
+def probe_options(options: Options, timeout: float) -> Options:
+    """The same options for one tiny run, which fails soon where it must."""
     return msgspec.structs.replace(
         options,
         model=options.model or _plain_model(Scene(options, os.environ)),

@@ -100,6 +100,7 @@ class Lanes:
         blocks = blocks_of(self._prompt, options, plan.cwd, self._run_id)
         return WarmLane(
             plan,
+            self._prompt,
             blocks,
             options,
             self._run_id,

@@ -42,6 +42,7 @@ class WarmLane:
     def __init__(
         self,
         plan: WarmPlan,
+        prompt: str,
         blocks: Sequence[Content],
         options: Options,
         run_id: str,
@@ -52,6 +53,7 @@ class WarmLane:
         on_permission: OnPermission | None,
     ) -> None:
         self._plan = plan
+        self._said = prompt
         self._blocks = blocks
         self._options = options
         self._run_id = run_id
@@ -86,6 +88,8 @@ class WarmLane:
             cli_version=self._plan.gemini.version,
             lane="warm",
             pid=self._process.pid,
+            approval=self._options.approval,
+            prompt=self.redacted(self._said),
         )
         self._put([*told, started])
 

@@ -218,6 +218,8 @@ class Sending:
             cli_version=plan.gemini.version,
             lane="warm",
             pid=seat.process.pid,
+            approval=self._chat.mode,
+            prompt=seat.process.redactor.text(self._prompt),
         )
 
     def _finish(self, ending: Ending) -> None:

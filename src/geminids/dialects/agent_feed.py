@@ -1,0 +1,171 @@
+"""Async iterators driven in tasks of their own: whoever reads them may break off, time out or be cancelled anywhere.
+
+An async generator that yields within a task group (as a run does) must be driven from one task, with no cancel scope
+opened or closed around a single step. A feed does that, so that its reader need not know.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from functools import partial
+from typing import Any, Generic, Protocol, TypeVar
+
+import anyio
+from anyio.lowlevel import current_token
+
+__all__ = ["AbortSignal", "Deadline", "Feed", "until_set", "watch"]
+
+T = TypeVar("T")
+_MOST = 1000
+_PATIENCE = 10.0
+_LOOK = 0.02
+_running: set[asyncio.Task[None]] = set()
+
+
+class AbortSignal(Protocol):
+    """What ends a run from outside: the `Event` of anyio, asyncio, trio or threading is one."""
+
+    def is_set(self) -> bool: ...
+
+
+async def until_set(signal: AbortSignal) -> None:
+    """Wait for a signal. One that this event loop cannot wait for (a thread's, another loop's) is looked at."""
+    wait = getattr(signal, "wait", None)
+    if inspect.iscoroutinefunction(wait):
+        try:
+            await wait()
+        except Exception:
+            pass
+    while not signal.is_set():
+        await anyio.sleep(_LOOK)
+
+
+class Deadline:
+    """An abort signal that sets itself so many seconds after it was made."""
+
+    def __init__(self, seconds: float) -> None:
+        self._until = time.monotonic() + seconds
+
+    def is_set(self) -> bool:
+        return time.monotonic() >= self._until
+
+    async def wait(self) -> None:
+        while not self.is_set():
+            await anyio.sleep(max(0.0, self._until - time.monotonic()))
+
+
+def watch(signal: AbortSignal | None, call: Callable[[], object]) -> Callable[[], None]:
+    """Call once when the signal is set; what is returned ends the watching."""
+    if signal is None:
+        return lambda: None
+    scope = anyio.CancelScope()
+
+    async def wait() -> None:
+        with scope:
+            await until_set(signal)
+            call()
+
+    _spawn(wait)
+    return scope.cancel
+
+
+class Feed(Generic[T]):
+    """The items of one or more async iterators, as they come; each iterator is closed in the end."""
+
+    def __init__(self, sources: Sequence[Callable[[], AsyncIterator[T]]]) -> None:
+        self._sources = sources
+        self._scopes = [anyio.CancelScope() for _ in sources]
+        self._left = len(sources)
+        self._items: deque[T] = deque()
+        self._news = anyio.Event()
+        self._room = anyio.Event()
+        self._ended = anyio.Event()
+        self.aborted = False
+        self.error: Exception | None = None
+        """What the last iterator that failed has raised."""
+        self._unwatch: Callable[[], None] = lambda: None
+
+    def start(self, abort: AbortSignal | None = None) -> None:
+        for source, scope in zip(self._sources, self._scopes, strict=True):
+            _spawn(partial(self._drive, source, scope))
+        self._unwatch = watch(abort, self._on_abort)
+
+    async def arrival(self, *, heeding_abort: bool = True) -> None:
+        """Wait until there is an item, or the end of all, or an abort."""
+        while not self._items and self._left and not (heeding_abort and self.aborted):
+            self._news = anyio.Event()
+            await self._news.wait()
+
+    def take(self) -> T | None:
+        """The next item; None where there is none now."""
+        if not self._items:
+            return None
+        item = self._items.popleft()
+        if len(self._items) < _MOST:
+            self._room.set()
+        return item
+
+    def cancel(self) -> None:
+        """Ask the iterators to end; `close` waits for it."""
+        self._unwatch()
+        for scope in self._scopes:
+            scope.cancel()
+
+    async def close(self) -> None:
+        """End and close every iterator. One that does not let go in time is left to its own task."""
+        self.cancel()
+        self._items.clear()
+        self._room.set()
+        with anyio.move_on_after(_PATIENCE, shield=True):
+            while self._left:
+                await self._ended.wait()
+
+    async def _drive(self, source: Callable[[], AsyncIterator[T]], scope: anyio.CancelScope) -> None:
+        try:
+            with scope:
+                await self._carry(source)
+        except Exception as error:
+            self.error = error
+        finally:
+            self._left -= 1
+            self._news.set()
+            if not self._left:
+                self._ended.set()
+
+    async def _carry(self, source: Callable[[], AsyncIterator[T]]) -> None:
+        items = source()
+        try:
+            async for item in items:
+                self._items.append(item)
+                self._news.set()
+                if len(self._items) >= _MOST:
+                    # A slow reader stops the iterators, and so bounds the memory.
+                    if self._room.is_set():
+                        self._room = anyio.Event()
+                    await self._room.wait()
+        finally:
+            close = getattr(items, "aclose", None)
+            if close is not None:
+                await close()
+
+    def _on_abort(self) -> None:
+        self.aborted = True
+        self._news.set()
+
+
+def _spawn(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """A task that belongs to the event loop, not to the caller: there is no task group that a generator could hold."""
+    loop = current_token().native_token
+    if isinstance(loop, asyncio.AbstractEventLoop):
+        task = loop.create_task(work())
+        _running.add(task)
+        task.add_done_callback(_running.discard)
+    else:
+        import trio
+
+        trio.lowlevel.spawn_system_task(work, context=contextvars.copy_context())

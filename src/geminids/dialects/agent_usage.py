@@ -1,0 +1,157 @@
+"""Tokens of a run as SubLang's `done` tells them: exact counts, and whether every request is in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from geminids.events.model import Finished, ModelUsage, TokensUsed, Usage
+
+__all__ = ["AgentUsage", "Input", "Output", "Record", "TokenUsage", "Tokens", "tokens_of"]
+
+_MOST = 2**53 - 1  # what JSON's readers keep exactly
+_CUT_SHORT = ("interrupted", "timed_out")
+_LOST = ("cut_off", "crashed")
+
+
+class Input(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
+    """Tokens that went in. `total` has the cached ones in it."""
+
+    total: int
+    uncached: int | None = None
+    cache_read: int | None = None
+    cache_write: int | None = None
+
+
+class Output(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """Tokens that came out. `total` has the thinking in it."""
+
+    total: int
+    visible: int | None = None
+    reasoning: int | None = None
+
+
+class TokenUsage(msgspec.Struct, frozen=True):
+    """What went in and what came out."""
+
+    input: Input
+    output: Output
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The tokens of one request, or of several of one model where single ones are not known."""
+
+    model: str | None = None
+    provider: str | None = None
+    requests: int | None = None
+    tokens: TokenUsage
+
+
+class Tokens(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`complete`: every request of the run is in it; `partial`: each number is true, a request may be missing."""
+
+    coverage: str
+    totals: TokenUsage
+    records: tuple[Record, ...] = ()
+
+
+class AgentUsage(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """The usage of a run: distinct tool calls, and tokens where true counts exist."""
+
+    tool_uses: int
+    tokens: Tokens | None = None
+
+
+def tokens_of(
+    finished: Finished, requests: Sequence[TokensUsed], *, failed_request: bool = False, warm: bool = False
+) -> Tokens | None:
+    """The tokens of a run; None where there is no count that is known to be true.
+
+    `failed_request`: the API refused one on the way, so that nobody knows what it cost.
+    """
+    usage, again = finished.usage, finished.attempts > 1
+    if usage is not None and requests and not again and _disagree(usage, requests):
+        return None
+    counts: Sequence[TokensUsed | ModelUsage] = requests or _by_model(usage)
+    each = usage is not None and usage.requests == len(requests)
+    records = tuple(record for one in counts if (record := _record(one, each)) is not None)
+    if not records:
+        return None
+    failure = finished.failure.kind if finished.failure else None
+    partial = (
+        usage is None
+        or again
+        or failed_request
+        or len(records) < len(counts)
+        or finished.outcome in _CUT_SHORT
+        or failure in _LOST
+        # On the warm lane the sums are made of the requests that were seen, and no proof that these are all.
+        or (warm and usage.requests is None)
+    )
+    totals = _summed([record.tokens for record in records])
+    if totals is None or (failed_request and totals.input.total == totals.output.total == 0):
+        return None  # nothing was answered: these zeros were not measured
+    return Tokens("partial" if partial else "complete", totals, records)
+
+
+def _disagree(usage: Usage, requests: Sequence[TokensUsed]) -> bool:
+    """Whether the requests are other than the CLI's own sums: one of the two is wrong then."""
+    for name in ("input", "output"):
+        whole = getattr(usage, name)
+        parts = [getattr(one, name) for one in requests]
+        if whole is not None and None not in parts and sum(parts) != whole:
+            return True
+    return False
+
+
+def _by_model(usage: Usage | None) -> Sequence[ModelUsage]:
+    return usage.models if usage is not None else ()
+
+
+def _record(count: TokensUsed | ModelUsage, each: bool) -> Record | None:
+    """One record; None where a part of a total is not known, or is no count at all."""
+    if count.input is None or count.tool is None or count.output is None or count.thinking is None:
+        return None
+    parts = (count.input, count.tool, count.output, count.thinking)
+    if min(parts) < 0 or count.input + count.tool > _MOST or count.output + count.thinking > _MOST:
+        return None
+    cached = count.cached
+    details: tuple[int | None, int | None] = (None, None)
+    if cached is not None and 0 <= cached <= count.input:
+        details = (count.input - cached + count.tool, cached)
+    tokens = TokenUsage(
+        Input(count.input + count.tool, *details),
+        Output(count.output + count.thinking, count.output, count.thinking),
+    )
+    # What has the role `utility` may be a remainder, of who knows how many requests.
+    one = isinstance(count, TokensUsed) and (each or count.role != "utility")
+    return Record(model=count.model or None, requests=1 if one else None, tokens=tokens)
+
+
+def _summed(parts: Sequence[TokenUsage]) -> TokenUsage | None:
+    """Member by member; a detail that one of them does not know is not known of all. None where it is too much."""
+    total_in, total_out = sum(one.input.total for one in parts), sum(one.output.total for one in parts)
+    if max(total_in, total_out) > _MOST:
+        return None
+    return TokenUsage(
+        Input(
+            total_in,
+            _known_sum(one.input.uncached for one in parts),
+            _known_sum(one.input.cache_read for one in parts),
+        ),
+        Output(
+            total_out,
+            _known_sum(one.output.visible for one in parts),
+            _known_sum(one.output.reasoning for one in parts),
+        ),
+    )
+
+
+def _known_sum(counts: Iterable[int | None]) -> int | None:
+    total = 0
+    for count in counts:
+        if count is None:
+            return None
+        total += count
+    return total

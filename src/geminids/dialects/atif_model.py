@@ -1,0 +1,101 @@
+"""The parts of an ATIF document (Agent Trajectory Interchange Format, v1.8) that a run's events can fill."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+__all__ = [
+    "VERSION",
+    "Agent",
+    "Call",
+    "FinalMetrics",
+    "Metrics",
+    "Observation",
+    "Observed",
+    "Reference",
+    "Step",
+    "Trajectory",
+]
+
+VERSION = "ATIF-v1.8"
+
+
+class _Part(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Unknown keys are refused by its validator, and nulls are left out."""
+
+
+class Reference(_Part, frozen=True, kw_only=True):
+    trajectory_id: str
+
+
+class Observed(_Part, frozen=True, kw_only=True):
+    """What a call gave; `source_call_id` is a call of the same step."""
+
+    source_call_id: str
+    content: str | None = None
+    subagent_trajectory_ref: list[Reference] | None = None
+    extra: dict[str, Any] | None = None
+
+
+class Observation(_Part, frozen=True, kw_only=True):
+    results: list[Observed]
+
+
+class Call(_Part, frozen=True, kw_only=True):
+    tool_call_id: str
+    function_name: str
+    arguments: dict[str, Any]
+    extra: dict[str, Any] | None = None
+
+
+class Metrics(_Part, frozen=True, kw_only=True):
+    """Tokens of a step's requests: prompt tokens with the cached ones and those of tools, completion with thinking."""
+
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    cached_tokens: int | None = None
+    extra: dict[str, int] | None = None
+
+
+class Step(_Part, frozen=True, kw_only=True):
+    step_id: int
+    timestamp: str | None = None
+    source: Literal["system", "user", "agent"]
+    message: str
+    model_name: str | None = None
+    reasoning_content: str | None = None
+    metrics: Metrics | None = None
+    llm_call_count: int | None = None
+    observation: Observation | None = None
+    tool_calls: list[Call] | None = None
+    extra: dict[str, Any] | None = None
+
+
+class Agent(_Part, frozen=True, kw_only=True):
+    name: str
+    version: str
+    model_name: str | None = None
+    extra: dict[str, Any] | None = None
+
+
+class FinalMetrics(_Part, frozen=True, kw_only=True):
+    total_prompt_tokens: int | None = None
+    total_completion_tokens: int | None = None
+    total_cached_tokens: int | None = None
+    total_steps: int
+
+
+class Trajectory(_Part, frozen=True, kw_only=True):
+    """One document; an embedded one is a subagent's and has a `trajectory_id`. Its steps are written already."""
+
+    schema_version: str
+    trajectory_id: str | None = None
+    session_id: str | None = None
+    steps: list[msgspec.Raw]
+    subagent_trajectories: list[msgspec.Raw] | None = None
+    agent: Agent
+    final_metrics: FinalMetrics | None = None
+    notes: str | None = None
+    extra: dict[str, Any] | None = None

@@ -1,0 +1,137 @@
+"""The attributes of a run's spans, by the names of the semantic conventions; what is not known is left out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from geminids.events.model import Finished, PermissionDecided, Started, TokensUsed, ToolFinished, ToolStarted
+
+__all__ = [
+    "finished_attributes",
+    "input_attributes",
+    "permission_attributes",
+    "request_attributes",
+    "run_attributes",
+    "started_attributes",
+    "tool_attributes",
+    "tool_end_attributes",
+]
+
+Attributes = dict[str, str | int]
+
+
+def run_attributes(agent_name: str, provider: str) -> Attributes:
+    """Of a run that begins."""
+    return {
+        "gen_ai.operation.name": "invoke_agent",
+        "gen_ai.provider.name": provider,
+        "gen_ai.agent.name": agent_name,
+    }
+
+
+def started_attributes(event: Started) -> Attributes:
+    return _known(
+        {
+            "gen_ai.request.model": event.model,
+            "gen_ai.conversation.id": event.session_id,
+            "gen_ai.agent.version": event.cli_version,
+            "geminids.run.id": event.run_id,
+            "geminids.lane": event.lane,
+        }
+    )
+
+
+def input_attributes(event: Started) -> Attributes:
+    """What was asked: content."""
+    if event.prompt is None:
+        return {}
+    return {"gen_ai.input.messages": _messages("user", event.prompt)}
+
+
+def finished_attributes(event: Finished, *, content: bool) -> Attributes:
+    used = event.usage
+    told: dict[str, str | int | None] = {
+        "gen_ai.conversation.id": event.session_id,
+        "geminids.run.id": event.run_id,
+        "geminids.outcome": event.outcome,
+        "geminids.exit_code": event.exit_code,
+    }
+    if used is not None:
+        told |= _tokens(used.input, used.cached, used.output, used.thinking, used.tool)
+    if content and event.answer:
+        reason = {"success": "stop", "max_turns": "length"}.get(event.outcome, "error")
+        told["gen_ai.output.messages"] = _messages("assistant", event.answer, finish_reason=reason)
+    return _known(told)
+
+
+def request_attributes(
+    event: TokensUsed, model: str | None, provider: str, session: str | None
+) -> Attributes:
+    """Of one answered request. `model` is the one that the CLI asked the API for: an alias stands on the run alone."""
+    return _known(
+        {
+            "gen_ai.operation.name": "generate_content",
+            "gen_ai.provider.name": provider,
+            "gen_ai.request.model": model,
+            "gen_ai.response.model": event.model,
+            "gen_ai.conversation.id": session,
+            "geminids.role": event.role,
+            **_tokens(event.input, event.cached, event.output, event.thinking, event.tool),
+            "gen_ai.usage.reasoning.output_tokens": event.thinking,
+        }
+    )
+
+
+def tool_attributes(event: ToolStarted) -> Attributes:
+    return {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": event.name,
+        "gen_ai.tool.call.id": event.id,
+        "gen_ai.tool.type": "function",
+        "geminids.tool.kind": event.kind,
+    }
+
+
+def tool_end_attributes(event: ToolFinished, *, content: bool) -> Attributes:
+    told: dict[str, str | int | None] = {"geminids.tool.exit_code": event.exit_code}
+    if content:
+        told["gen_ai.tool.call.arguments"] = None if event.input is None else _json(event.input)
+        told["gen_ai.tool.call.result"] = event.output
+    return _known(told)
+
+
+def permission_attributes(event: PermissionDecided) -> Attributes:
+    return {
+        "gen_ai.tool.name": event.tool,
+        "geminids.permission.decision": event.decision,
+        "geminids.permission.by": event.by,
+    }
+
+
+def _tokens(
+    given: int | None, cached: int | None, output: int | None, thinking: int | None, tool: int | None
+) -> dict[str, str | int | None]:
+    """Cached tokens and those of tool prompts are part of the input, thinking is part of the output."""
+    return {
+        "gen_ai.usage.input_tokens": None if given is None else given + (tool or 0),
+        "gen_ai.usage.cache_read.input_tokens": cached,
+        "gen_ai.usage.output_tokens": None if output is None else output + (thinking or 0),
+    }
+
+
+def _known(told: dict[str, str | int | None]) -> Attributes:
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def _messages(role: str, text: str, **more: str) -> str:
+    return _json([{"role": role, "parts": [{"type": "text", "content": text}], **more}])
+
+
+def _json(value: Any) -> str:
+    """As text: spans hold no objects."""
+    try:
+        return msgspec.json.encode(value).decode()
+    except RecursionError:
+        return "null"  # as deep as JSON can be, and deeper where it stands here

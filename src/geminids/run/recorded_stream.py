@@ -1,0 +1,162 @@
+"""What the CLI once printed as stream-json becomes the events of a run, as far as that tells them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+
+import msgspec
+
+from geminids.events.fold import Fold
+from geminids.events.from_stream import StreamTranslator
+from geminids.events.ledger import Ledger
+from geminids.events.model import Decision, EndedProcess, Event, Finished, Notice, Started, ToolFinished
+from geminids.redact import Redactor
+from geminids.run.finishing import finished_of
+from geminids.run.usage import usage_of
+from geminids.toolchain import release_of
+from geminids.wire.endings import Ending, Evidence, cut_off, judge
+from geminids.wire.stream_json import Init, Message, Odd, Stats, WireLine, decode_block, error_of, stats_of
+
+__all__ = ["events_of_stream"]
+
+
+def events_of_stream(blocks: Iterable[bytes]) -> Iterator[Sequence[Event]]:
+    """Batches of events, from `Started` to `Finished`, for blocks of whole lines.
+
+    The same lines give the same events: times are those of the lines, and the id of the run is made of the first
+    one. Folder, release, process and exit code are not in the stream: the events say that they are not complete.
+    """
+    reading = _Reading()
+    for block in blocks:
+        if batch := reading.read(block):
+            yield batch
+    yield reading.finish()
+
+
+class _Traces(msgspec.Struct, frozen=True):
+    """A recording left no process behind."""
+
+    session_id: str | None
+    exit_code: int | None = None
+    ended: tuple[EndedProcess, ...] = ()
+    complete: bool = False
+    decisions: tuple[Decision, ...] = ()
+
+    def redacted(self, text: str) -> str:
+        return text
+
+
+class _Reading:
+    def __init__(self) -> None:
+        self._ledger = Ledger()
+        self._stream = StreamTranslator(self._ledger, Redactor())
+        self._fold = Fold()
+        self._opening: list[WireLine | Odd] = []
+        self._run_id = ""
+        self._began: int | None = None
+        self._latest = 0
+
+    def read(self, block: bytes) -> list[Event]:
+        if not self._run_id:
+            first = block.partition(b"\n")[0]
+            self._run_id = f"run-{hashlib.sha256(first).hexdigest()[:16]}"
+        lines = decode_block(block)
+        if self._began is not None:
+            return self._translate(lines)
+        # The prompt is repeated behind the first line, and the first event tells it.
+        self._opening += lines
+        return [] if all(isinstance(line, Init | Odd) for line in self._opening) else self._open()
+
+    def finish(self) -> list[Event]:
+        opened = self._open() if self._began is None else []
+        last: list[Event] = [self._cancelled(event) for event in self._stream.finish()]
+        self._fold.add(last)
+        return [*opened, *last, self._finished()]
+
+    def _open(self) -> list[Event]:
+        lines, self._opening = self._opening, []
+        init = next((line for line in lines if isinstance(line, Init)), Init())
+        said = next((line for line in lines if not isinstance(line, Init | Odd)), None)
+        stamps = (_ms(line.timestamp) for line in lines if not isinstance(line, Odd))
+        self._began = self._latest = next((at for at in stamps if at is not None), 0)
+        started = Started(
+            at=self._began,
+            seq=self._ledger.next(),
+            attempt=1,
+            turn=1,
+            run_id=self._run_id or "run-0",
+            session_id=init.session_id,
+            model=init.model,
+            cwd="",
+            cli_version=None,
+            lane="headless",
+            pid=0,
+            prompt=said.content if isinstance(said, Message) and said.role == "user" else None,
+        )
+        self._fold.add([started])
+        return [started, *self._translate(lines)]
+
+    def _translate(self, lines: Sequence[WireLine | Odd]) -> list[Event]:
+        batch: list[Event] = []
+        latest = self._latest
+        for event in self._stream.translate(lines):
+            if type(event) is Notice:
+                # They have no time of their own in the stream, and the clock of now is none of this run's.
+                batch.append(msgspec.structs.replace(event, at=latest))
+            else:
+                latest = event.at
+                batch.append(event)
+        self._latest = latest
+        self._fold.add(batch)
+        return batch
+
+    def _cancelled(self, event: Event) -> Event:
+        """A tool without a result: when it ended is not known."""
+        if isinstance(event, ToolFinished):
+            return msgspec.structs.replace(event, at=self._latest, duration_ms=None)
+        return msgspec.structs.replace(event, at=self._latest)
+
+    def _finished(self) -> Finished:
+        result = self._stream.result
+        stats = stats_of(result.stats) if result else None
+        at = max(self._latest, (_ms(result.timestamp) if result else None) or 0)
+        finished, _ = finished_of(
+            self._run_id or "run-0",
+            self._ending(stats),
+            _Traces(self._stream.session_id),
+            self._fold,
+            self._ledger,
+            usage_of(stats),
+            began=0.0,
+        )
+        told = stats.duration_ms if stats else None
+        took = at - (self._began or 0) if told is None else told
+        return msgspec.structs.replace(finished, at=at, duration_ms=took)
+
+    def _ending(self, stats: Stats | None) -> Ending:
+        result = self._stream.result
+        error = error_of(result.error) if result else None
+        evidence = Evidence(
+            release=release_of(None),
+            result_status=result.status if result else None,
+            error_type=error[0] if error else None,
+            error_message=error[1] if error else None,
+            error_lines=tuple((line.severity, line.message) for line in self._stream.errors),
+            answer=self._fold.answer,
+            total_tokens=stats.total_tokens if stats else None,
+            tool_calls=stats.tool_calls if stats else None,
+        )
+        if result is None:
+            return cut_off(
+                evidence, "the recording has no result: the run was cut off, or was still going on"
+            )
+        return judge(evidence)
+
+
+def _ms(stamp: str) -> int | None:
+    try:
+        return int(datetime.fromisoformat(stamp).timestamp() * 1000)
+    except (ValueError, OverflowError):
+        return None

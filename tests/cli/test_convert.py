@@ -1,0 +1,150 @@
+"""`geminids convert` as a command: every kind of file, every format, and what is none."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from geminids.dialects.tongue import TONGUES, speak
+from geminids.events.model import encode_event
+from random_events import RECORDINGS, recorded
+from recordings import recorded as session_of
+
+_TOOLS = RECORDINGS / "tools.jsonl"
+_STREAM = (
+    b'{"type":"init","timestamp":"2026-11-16T03:33:20.000Z","session_id":"s1","model":"auto"}\n'
+    b'{"type":"message","timestamp":"2026-11-16T03:33:20.100Z","role":"assistant","content":"hi","delta":true}\n'
+    b'{"type":"result","timestamp":"2026-11-16T03:33:20.200Z","status":"success"}\n'
+)
+
+
+def _convert(*words: str | Path, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    argv = [sys.executable, "-m", "geminids", "convert", *map(str, words)]
+    return subprocess.run(argv, input=given, capture_output=True, timeout=60)
+
+
+@pytest.mark.parametrize("name", sorted(TONGUES))
+def test_events_to_each_dialect(name: str) -> None:
+    """stdout has what the dialect says, to the byte, and stderr nothing."""
+    done = _convert(_TOOLS, "--to", name)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout == b"".join(speak(name, recorded("tools")))
+
+
+def test_stdin_and_back() -> None:
+    """`-` is stdin, and events become the same events."""
+    given = _TOOLS.read_bytes()
+    assert _convert("-", "--to", "events", given=given).stdout == given
+
+
+def test_pieces_of_messages() -> None:
+    """`--partial` is claude's, and another format's it is not."""
+    plain, partial = (_convert(_TOOLS, "--to", "claude", *more).stdout for more in ((), ("--partial",)))
+    assert b"stream_event" in partial
+    assert b"stream_event" not in plain
+    refused = _convert(_TOOLS, "--to", "atif", "--partial")
+    assert refused.returncode == 2
+    assert b"--partial goes with --to claude only" in refused.stderr
+
+
+def test_what_the_cli_printed(tmp_path: Path) -> None:
+    """Its stream-json becomes events, and what they become; twice the same."""
+    file = tmp_path / "stream.jsonl"
+    file.write_bytes(b"Loaded cached credentials.\n" + _STREAM)
+    events = _convert(file, "--to", "events").stdout
+    assert b'"outcome":"success"' in events.splitlines()[-1]
+    assert _convert(file, "--to", "untether").stdout == _convert("-", "--to", "untether", given=events).stdout
+
+
+@pytest.mark.parametrize("version", ["0.24.0", "0.61.0"])
+@pytest.mark.parametrize("form", ["atif", "claude", "claude-jsonl", "html", "json", "markdown"])
+def test_a_session_file(version: str, form: str) -> None:
+    """It becomes what `sessions export` makes of it, also from a pipe."""
+    file, _ = session_of(version, "What is x?")
+    done, piped = _convert(file, "--to", form), _convert("-", "--to", form, given=file.read_bytes())
+    assert (done.returncode, done.stderr, piped.returncode) == (0, b"", 0)
+    assert b"What is x?" in done.stdout
+    if form not in (
+        "claude-jsonl",
+        "html",
+        "markdown",
+        "json",
+    ):  # these tell where the file lay, or have new ids
+        assert piped.stdout == done.stdout
+
+
+def test_what_cannot_become_what() -> None:
+    """A session is no run, and a run no session: both say what they can become."""
+    file, _ = session_of("0.61.0", "What is x?")
+    session, run = _convert(file, "--to", "untether"), _convert(_TOOLS, "--to", "html")
+    assert (session.returncode, run.returncode) == (2, 2)
+    assert b"is a session file: it can become atif, claude, claude-jsonl" in session.stderr
+    assert b"is a recorded run (events): it can become events, adapter" in run.stderr
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"# A page\n", "is neither events of geminids, nor stream-json of Gemini CLI, nor a session file"),
+        (b"", "is neither events of geminids"),
+        (None, "cannot be read: No such file or directory"),
+    ],
+)
+def test_a_file_that_is_none(tmp_path: Path, content: bytes | None, why: str) -> None:
+    """One clear sentence, exit 1, and nothing on stdout."""
+    file = tmp_path / "some.txt"
+    if content is not None:
+        file.write_bytes(content)
+    done = _convert(file, "--to", "atif")
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert why in done.stderr.decode()
+    assert b"Traceback" not in done.stderr
+
+
+def test_lines_that_are_left_out(tmp_path: Path) -> None:
+    """They are named on stderr; the rest is converted, and ended as cut off."""
+    file = tmp_path / "events.jsonl"
+    lines = _TOOLS.read_bytes().splitlines(keepends=True)
+    file.write_bytes(b"".join(lines[:3]) + b"oops\n" * 9 + lines[3][:30])
+    done = _convert(file, "--to", "events")
+    assert done.returncode == 0
+    assert done.stdout == b"".join(lines[:3])
+    assert b"no event, left out: line 4, 5, 6, 7, 8, ..." in done.stderr
+
+
+def test_a_strict_record(tmp_path: Path) -> None:
+    """With --strict, a record in which something is not known is exit 3, and the field is named."""
+    assert _convert(_TOOLS, "--to", "record", "--strict").returncode == 0
+    done = _convert("-", "--to", "record", "--strict", given=_STREAM)
+    assert done.returncode == 3
+    assert b"--strict: models_usage: no model with known tokens" in done.stderr
+    assert done.stdout.startswith(b"{")
+    assert _convert(_TOOLS, "--to", "atif", "--strict").returncode == 2
+
+
+def test_a_file_is_written_whole(tmp_path: Path) -> None:
+    """--out makes a file for its owner alone; one that is there stays, but for --force."""
+    out = tmp_path / "trajectory.json"
+    assert _convert(_TOOLS, "--to", "atif", "--out", out).returncode == 0
+    assert out.stat().st_mode & 0o777 == 0o600
+    assert out.read_bytes() == b"".join(speak("atif", recorded("tools")))
+    assert _convert(_TOOLS, "--to", "events", "--out", out).returncode == 1
+    assert _convert(_TOOLS, "--to", "events", "--out", out, "--force").returncode == 0
+    assert out.read_bytes() == _TOOLS.read_bytes()
+
+
+def test_a_run_that_goes_on() -> None:
+    """Lines come out as they go in: `geminids run -o events | geminids convert - --to ...`."""
+    started, *_ = recorded("tools")
+    argv = [sys.executable, "-m", "geminids", "convert", "-", "--to", "events"]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.write(encode_event(started) + b"\n")
+        process.stdin.flush()
+        assert os.read(process.stdout.fileno(), 65536) == encode_event(started) + b"\n"
+        process.stdin.close()
+        assert process.wait(20) == 0

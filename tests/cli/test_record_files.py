@@ -1,0 +1,131 @@
+"""The files of a run record: there when the record names them, and readable by their owner alone."""
+
+from __future__ import annotations
+
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from geminids import encode_event
+from geminids.cli.record_files import RecordFiles
+from geminids.dialects.record import check, decode, from_events
+from geminids.dialects.trajectory import of_events
+from geminids.errors import GeminidsError
+from random_events import recorded
+
+
+def _spoken(folder: Path, name: str = "tools") -> bytes:
+    files = RecordFiles(str(folder))
+    said = [files.hear((event,)) for event in recorded(name)]
+    assert set(said) == {b""}
+    return files.end()
+
+
+def test_the_record_names_its_files(tmp_path: Path) -> None:
+    """What was heard, line by line, and the trajectory of it; the rest is the record of the events."""
+    record = decode(_spoken(tmp_path / "a" / "b"))
+    assert record.output_path is not None and record.trajectory_path is not None
+    log, readable = Path(record.output_path), Path(record.trajectory_path)
+    assert log.name == "gemini-20261116-033320-1794800000000000000.log"
+    assert readable.name == "gemini-20261116-033320-1794800000000000000.trajectory.log"
+    assert log.read_bytes() == b"".join(encode_event(event) + b"\n" for event in recorded("tools"))
+    assert readable.read_text() == of_events(recorded("tools"))
+    assert record.raw_output == log.read_text()
+    assert all(stat.S_IMODE(file.stat().st_mode) == 0o600 for file in (log, readable))
+    assert record.models_usage == from_events(recorded("tools")).models_usage
+    assert check(record, trajectory=True) == []
+
+
+def test_runs_of_the_same_moment_have_files_of_their_own(tmp_path: Path) -> None:
+    """Nothing is written over."""
+    first, second = decode(_spoken(tmp_path)), decode(_spoken(tmp_path, "plain"))
+    assert first.output_path != second.output_path
+    assert len(list(tmp_path.iterdir())) == 4
+    assert second.raw_output is not None and "Do the plain." in second.raw_output
+
+
+def test_a_run_without_events_has_no_files(tmp_path: Path) -> None:
+    """And its record names none."""
+    record = decode(RecordFiles(str(tmp_path)).end())
+    assert (record.output_path, record.trajectory_path, record.raw_output) == (None, None, None)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
+    """Before the run begins."""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(GeminidsError, match="cannot be made"):
+        RecordFiles(str(tmp_path / "file" / "x"))
+
+
+def test_files_that_cannot_be_written_do_not_cost_the_record(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is told once, and the record names none."""
+    files = RecordFiles(str(tmp_path / "gone"))
+    (tmp_path / "gone").rmdir()
+    for event in recorded("plain"):
+        files.hear((event,))
+    record = decode(files.end())
+    assert (record.response, record.output_path) == ("It is plain: é ✓ 🙂.", None)
+    assert capsys.readouterr().err.count("no files of the record in") == 1
+
+
+def test_a_trajectory_that_cannot_be_written_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Another's file stays as it is."""
+    theirs = tmp_path / "gemini-20261116-033320-1794800000000000000.trajectory.log"
+    theirs.write_text("mine")
+    record = decode(_spoken(tmp_path))
+    assert (record.trajectory_path, theirs.read_text()) == (None, "mine")
+    assert "File exists" in capsys.readouterr().err
+
+
+def test_a_run_keeps_its_files(stand_in: Any, tmp_path: Path) -> None:
+    """`run --record-dir`, and `convert` of what it saved: the same record, files of their own."""
+    options = stand_in("out(INIT + say('hello ') + say('back') + DONE)")
+    saved = tmp_path / "events.jsonl"
+    more = ["--gemini", str(options.gemini), "--home", options.home, "--cwd", options.cwd]
+    live = _geminids(
+        *("run", "hi", "-o", "record", "--record-dir", tmp_path / "live", "--save-events", saved, *more)
+    )
+    again = _geminids("convert", saved, "--to", "record", "--record-dir", tmp_path / "again")
+    assert (live.returncode, again.returncode, live.stderr, again.stderr) == (0, 0, b"", b"")
+    one, other = decode(live.stdout), decode(again.stdout)
+    assert one.raw_output == other.raw_output == saved.read_text()
+    assert one.response == other.response == "hello back"
+    assert one.trajectory_path is not None and other.trajectory_path is not None
+    assert Path(one.trajectory_path).parent == tmp_path / "live"
+    assert Path(one.trajectory_path).read_text() == Path(other.trajectory_path).read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "flag"), [(("run", "hi", "-o", "events"), b"-o"), (("convert", "x", "--to", "atif"), b"--to")]
+)
+def test_only_a_record_has_files(tmp_path: Path, words: tuple[str, ...], flag: bytes) -> None:
+    """Another format with that flag is bad usage, before anything is done."""
+    done = _geminids(*words, "--record-dir", tmp_path / "x")
+    assert done.returncode == 2
+    assert b"--record-dir goes with " + flag + b" record only" in done.stderr
+    assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize(("more", "asked"), [((), True), (("--no-telemetry",), False)])
+def test_the_requests_of_a_record_are_written_down(stand_in: Any, more: tuple[str, ...], asked: bool) -> None:
+    """All of them count, and those of the model router are told in the telemetry alone; a flag has the last word."""
+    options = stand_in(
+        "import os\nout(INIT + say(os.environ.get('GEMINI_TELEMETRY_ENABLED', 'none')) + DONE)"
+    )
+    place = ["--gemini", str(options.gemini), "--home", options.home, "--cwd", options.cwd]
+    record = decode(_geminids("run", "hi", "-o", "record", *place, *more).stdout)
+    assert record.response == ("true" if asked else "none")
+
+
+def _geminids(*words: str | Path) -> subprocess.CompletedProcess[bytes]:
+    argv = [sys.executable, "-m", "geminids", *map(str, words)]
+    return subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)

@@ -1,0 +1,93 @@
+"""Recordings: what a file is, and its events."""
+
+from __future__ import annotations
+
+import os
+from io import BufferedReader, BytesIO
+
+import pytest
+
+from geminids.events.model import Event, encode_event
+from geminids.run.recorded import Kind, Recording, kind_of_line, open_recording
+from random_events import RECORDED, RECORDINGS, recorded
+from recordings import all_files
+
+
+def _open(content: bytes) -> Recording:
+    return open_recording(BufferedReader(BytesIO(content)))
+
+
+def _events(recording: Recording) -> list[Event]:
+    return [event for batch in recording.batches() for event in batch]
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        (
+            b'{"type":"notice","at":1,"seq":0,"attempt":1,"turn":1,"level":"info","code":"x","message":"y"}',
+            "events",
+        ),
+        (b'{"type":"init","timestamp":"","session_id":"s1","model":"auto"}', "stream-json"),
+        (b'\xef\xbb\xbf{"type":"result","status":"success"}', "stream-json"),
+        (b'Loaded. {"type":"message","role":"user","content":"x"}', None),
+        (b'{"sessionId":"s1","projectHash":"x"}', "session"),
+        (b'{"$set":{"summary":"x"}}', "session"),
+        (b'{"id":"1","timestamp":"","type":"user","content":""}', "session"),
+        (b"{", "session"),
+        (b'{"type":"unheard of"}', None),
+        (b'{"a":1}', None),
+        (b"{oops", None),
+        (b"[]", None),
+        (b"", None),
+    ],
+)
+def test_what_a_line_says(line: bytes, kind: Kind | None) -> None:
+    """Each kind of file is known by one of its lines; what any file may have says nothing."""
+    assert kind_of_line(line) == kind
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_recorded_events(name: str) -> None:
+    """A file of events gives those events."""
+    recording = _open((RECORDINGS / f"{name}.jsonl").read_bytes())
+    assert recording.kind == "events"
+    assert _events(recording) == recorded(name)
+    assert recording.left_out == []
+
+
+def test_every_session_file() -> None:
+    """Those of every release are known as what they are."""
+    for file in all_files():
+        if "acp" not in file.parts:
+            assert _open(file.read_bytes()).kind == "session", file
+
+
+def test_noise_before_the_first_line() -> None:
+    """What a shell or the CLI said before it is passed over; a file of nothing else is none of ours."""
+    line = b'{"type":"init","session_id":"s1"}\n'
+    assert _open(b"noise\n" * 5 + line).kind == "stream-json"
+    assert _open(b"noise\n" * 500 + line).kind is None
+    assert _open(b"").kind is None
+
+
+def test_lines_that_are_no_events() -> None:
+    """They are left out and numbered, and the others are kept: a file may be cut off in the middle of a line."""
+    first, *_, last = recorded("plain")
+    content = b"\n".join((encode_event(first), b"{oops", b"", encode_event(last), encode_event(last)[:40]))
+    recording = _open(content)
+    assert _events(recording) == [first, last]
+    assert recording.left_out == [2, 5]
+
+
+def test_events_are_there_before_the_end() -> None:
+    """Of a pipe that goes on, each whole line is given as soon as it is there."""
+    first, second, *_ = recorded("plain")
+    reader, writer = os.pipe()
+    with os.fdopen(reader, "rb") as source, os.fdopen(writer, "wb", buffering=0) as sink:
+        sink.write(encode_event(first) + b"\n" + encode_event(second)[:20])
+        batches = open_recording(source).batches()
+        assert next(batches) == [first]
+        sink.write(encode_event(second)[20:25])
+        sink.write(encode_event(second)[25:] + b"\n")
+        assert next(batches) == [second]
