@@ -50,12 +50,17 @@ SCENES: dict[str, tuple[list[Reply], dict[str, Any]]] = {
         [
             _reply(thought="**Look**\nI read.", text="Let me see. ", calls=[READ, WRITE]),
             _reply(calls=[EDIT, SHELL]),
-            _reply(text="All ", calls=[("glob", {"pattern": "*.txt"}), ("list_directory", {"dir_path": "."})]),
+            _reply(
+                text="All ", calls=[("glob", {"pattern": "*.txt"}), ("list_directory", {"dir_path": "."})]
+            ),
             _reply(text="done."),
         ],
         {"approval": "yolo"},
     ),
-    "denied": ([_reply(calls=[SHELL]), _reply(text="Not allowed.")], {"permissions": Permissions(shell="deny")}),
+    "denied": (
+        [_reply(calls=[SHELL]), _reply(text="Not allowed.")],
+        {"permissions": Permissions(shell="deny")},
+    ),
     "failed_tool": (
         [_reply(calls=[("read_file", {"file_path": "none.txt"})]), _reply(text="Not there.")],
         {},
@@ -66,11 +71,14 @@ SCENES: dict[str, tuple[list[Reply], dict[str, Any]]] = {
     "api_error": ([_reply(text="First. ", calls=[READ]), _reply(status=400, error="nothing doing")], {}),
     "bad_key": ([_reply(status=403, error="Permission denied on project x.")], {}),
     "empty": ([_reply(empty=True)], {"max_attempts": 1}),
-    "loop": ([make_reply({"calls": [READ], "usage": _TOKENS, "times": None})], {}),  # type: ignore[typeddict-item]
+    "loop": ([make_reply({"calls": [READ], "usage": _TOKENS, "times": None})], {}),
     "timed_out": ([_reply(text=["half ", "of it"], stall=True)], {"timeout": 3.0}),
     "interrupted": ([_reply(text=["half ", "of it"], stall=True)], {}),
     "no_result": ([_reply(text=["half ", "of it"], stall=True)], {}),
-    "secret": ([_reply(text="the key is correct-horse-battery, sir")], {"env": {"MY_TOKEN": "correct-horse-battery"}}),
+    "secret": (
+        [_reply(text="the key is correct-horse-battery, sir")],
+        {"env": {"MY_TOKEN": "correct-horse-battery"}},
+    ),
 }
 
 

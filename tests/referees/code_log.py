@@ -21,7 +21,9 @@ RECORDINGS = Path(__file__).parents[1] / "recordings"
 
 
 def main(renderer: str) -> int:
-    files = sorted(RECORDINGS.glob("0.61.0/session-*.jsonl")) + sorted(RECORDINGS.glob("0.41.2/session-*.jsonl"))
+    files = sorted(RECORDINGS.glob("0.61.0/session-*.jsonl")) + sorted(
+        RECORDINGS.glob("0.41.2/session-*.jsonl")
+    )
     read = 0
     for file in files:
         messages = geminids.sessions.load(file).messages
