@@ -56,5 +56,8 @@ print(first, [name for name in late if name in sys.modules])
 
 def test_public_rooms_are_reached_from_the_package_alone() -> None:
     """`import geminids` is enough for what the README says."""
-    program = "import geminids as g; g.sessions.find, g.dialects.claude.messages, g.config.load_options"
+    program = """
+import geminids as g
+g.sessions.find, g.dialects.claude.messages, g.dialects.claude.execute, g.config.load_options, g.adapters.get
+"""
     subprocess.run([sys.executable, "-c", program], timeout=60, check=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from geminids.dialects.claude_execute import execute, execute_sync
+from geminids.dialects.claude.executing import execute, execute_sync
 
 pytestmark = pytest.mark.real
 

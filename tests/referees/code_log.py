@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 import geminids
-from geminids.dialects.claude_transcript import transcript
+from geminids.dialects.claude.stored import transcript
 
 RECORDINGS = Path(__file__).parents[1] / "recordings"
 

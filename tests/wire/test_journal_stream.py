@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from geminids.dialects import claude
-from geminids.dialects.claude_transcript import transcript
+from geminids.dialects.claude.stored import transcript
 from geminids.wire.journal import Message
 from geminids.wire.journal_replay import replay
 from geminids.wire.journal_stream import open_journal, stream_messages, subagent_files

@@ -75,7 +75,7 @@ class RecordFiles:
     def _with_files(self, record: Record) -> Record:
         from msgspec.structs import replace
 
-        from geminids.dialects.trajectory import of_events
+        from geminids.dialects.record.trajectory import of_events
 
         if self._cannot or self._log is None:
             return record

@@ -44,11 +44,11 @@ def exported(opened: Opened, form: str) -> Iterator[bytes]:
 
         return (msgspec.json.encode(one) + b"\n" for one in claude.messages(opened.messages))
     if form == "claude-jsonl":
-        from geminids.dialects.claude_transcript import transcript
+        from geminids.dialects.claude.stored import transcript
 
         return transcript(opened, cwd=clean(opened.info.project or ""))
     if form == "atif":
-        from geminids.dialects.atif import trajectory
+        from geminids.dialects.atif.document import trajectory
 
         return trajectory(opened.messages, session_id=opened.header.session_id, agents=opened.agents)
     return _folded(opened) if form == "json" else _document(opened, form)

@@ -10,14 +10,9 @@ _TONGUES = (
     "adapters",
     "agent_events",
     "atif",
-    "atif_events",
-    "capabilities",
     "claude",
-    "claude_execute",
-    "claude_stream",
     "otel",
     "record",
-    "trajectory",
     "untether",
 )
 

@@ -15,8 +15,8 @@ __all__ = ["TONGUES", "Tongue", "speak", "tongue"]
 TONGUES: dict[str, str] = {
     "adapter": "geminids.dialects.adapter",
     "agent-events": "geminids.dialects.agent_events",
-    "atif": "geminids.dialects.atif_events",
-    "claude": "geminids.dialects.claude_stream",
+    "atif": "geminids.dialects.atif",
+    "claude": "geminids.dialects.claude",
     "record": "geminids.dialects.record",
     "untether": "geminids.dialects.untether",
 }

@@ -1,0 +1,79 @@
+"""Many runs at once in one stream: each has its own `done`, and one that fails does not end the others."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from functools import partial
+
+import msgspec
+
+from geminids.dialects.adapters.feed import Feed
+from geminids.dialects.adapters.instance import AgentInstance
+from geminids.dialects.adapters.options import AgentOptions
+from geminids.dialects.adapters.run import AgentAdapter, Narrator, hardened
+from geminids.dialects.agent_events.model import AgentEvent
+
+__all__ = ["AgentTask", "merged_runs"]
+
+Find = Callable[[str], AgentAdapter]
+
+
+class AgentTask(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of many: an instance, an adapter or the name of one. `role` is put on its events, to tell them apart."""
+
+    agent: AgentAdapter | AgentInstance | str
+    prompt: str
+    options: AgentOptions | None = None
+    role: str | None = None
+
+
+async def merged_runs(tasks: Iterable[AgentTask], find: Find) -> AsyncIterator[AgentEvent]:
+    """The events of all of them, as they arrive; `find` gives an adapter by its name."""
+    feed: Feed[AgentEvent] = Feed(_sources(tuple(tasks), find))
+    feed.start()
+    try:
+        while True:
+            await feed.arrival()
+            event = feed.take()
+            if event is None:
+                return
+            yield event
+    finally:
+        await feed.close()
+
+
+def _sources(tasks: Sequence[AgentTask], find: Find) -> list[Callable[[], AsyncIterator[AgentEvent]]]:
+    return [partial(_one, task, find) for task in tasks]
+
+
+async def _one(task: AgentTask, find: Find) -> AsyncIterator[AgentEvent]:
+    """One run that cannot raise, not even where it cannot start."""
+    try:
+        events = _events(task, find)
+        try:
+            async for event in events:
+                yield event if task.role is None else msgspec.structs.replace(event, role=task.role)
+        finally:
+            await events.aclose()  # type: ignore[attr-defined]
+    except Exception as error:
+        narrator = Narrator(_name(task))
+        for made in (narrator.error("PARALLEL_TASK_ERROR", str(error)), narrator.done("error")):
+            yield made if _role(task) is None else msgspec.structs.replace(made, role=_role(task))
+
+
+def _events(task: AgentTask, find: Find) -> AsyncIterator[AgentEvent]:
+    if isinstance(task.agent, AgentInstance):
+        return task.agent.run(task.prompt, task.options)
+    adapter = find(task.agent) if isinstance(task.agent, str) else task.agent
+    return hardened(adapter, task.prompt, task.options or AgentOptions())
+
+
+def _name(task: AgentTask) -> str:
+    if isinstance(task.agent, str):
+        return task.agent
+    return task.agent.adapter.agent if isinstance(task.agent, AgentInstance) else task.agent.agent
+
+
+def _role(task: AgentTask) -> str | None:
+    own = task.agent.role if isinstance(task.agent, AgentInstance) else None
+    return task.role if task.role is not None else own

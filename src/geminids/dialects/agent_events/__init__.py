@@ -1,0 +1,266 @@
+"""A run as SubLang's agent events: `init` first, deltas and whole messages, tools, and exactly one `done`, last."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from io import StringIO
+from typing import Any
+
+import msgspec
+
+from geminids.dialects.agent_events.ending import ending_of
+from geminids.dialects.agent_events.model import (
+    AgentEvent,
+    Capabilities,
+    Done,
+    Error,
+    Init,
+    Metadata,
+    PermissionRequest,
+    Text,
+    TextDelta,
+    Thinking,
+    ToolResult,
+    ToolUse,
+    decode_agent_event,
+    encode_agent_event,
+    is_agent_event,
+)
+from geminids.dialects.agent_events.notices import is_failed_request, session_in, told_of
+from geminids.dialects.agent_events.payloads import decided, request_of, result_of, thinking_of, use_of
+from geminids.dialects.agent_events.usage import AgentUsage, tokens_of
+from geminids.events import model
+from geminids.events.model import Event, Finished, Notice, Started, ToolFinished, ToolStarted
+
+__all__ = [
+    "AgentEvent",
+    "Done",
+    "Error",
+    "Init",
+    "Metadata",
+    "PermissionRequest",
+    "Speaker",
+    "Text",
+    "TextDelta",
+    "Thinking",
+    "ToolResult",
+    "ToolUse",
+    "Translator",
+    "decode_agent_event",
+    "encode_agent_event",
+    "is_agent_event",
+]
+
+
+class Translator:
+    """Our events to agent events, one run long. Nothing that it hears makes it raise."""
+
+    def __init__(
+        self,
+        *,
+        agent: str = "gemini",
+        disallowed_tools: Sequence[str] | None = None,
+        resume: str | None = None,
+    ) -> None:
+        self._agent = agent
+        self._resume = resume or None
+        self._disallowed = None if disallowed_tools is None else tuple(disallowed_tools)
+        self._session = ""
+        self._run_id = ""
+        self._model: str | None = None
+        self._waiting: Started | None = None
+        """The start of a run, held back until its session is known."""
+        self._early: list[AgentEvent] = []
+        self._begun = False
+        self._is_warm = False
+        self._over = False
+        self._said = StringIO()  # smaller by far than a list of its pieces
+        self._message = (0, 0)
+        self._times: tuple[int, int] | None = None
+        self._inputs: dict[str, dict[str, Any] | None] = {}
+        self._requests: list[model.TokensUsed] = []
+        self._failed_request = False
+
+    def translate(self, events: Sequence[Event]) -> list[AgentEvent]:
+        """What these events are in the other tongue; nothing comes after a `done`."""
+        out: list[AgentEvent] = []
+        for event in events:
+            if self._over:
+                break
+            at = event.at
+            self._times = (self._times[0] if self._times else at, at)
+            if type(event) is model.Text:
+                # Most events by far.
+                if (event.attempt, event.turn) != self._message or not self._begun:
+                    self._end_message(at, out)
+                    self._begin(out)
+                    self._message = (event.attempt, event.turn)
+                self._said.write(event.text)
+                out.append(
+                    AgentEvent(
+                        type="text_delta",
+                        agent=self._agent,
+                        timestamp=at,
+                        session_id=self._session,
+                        payload=TextDelta(delta=event.text),
+                    )
+                )
+            elif (handler := _HANDLERS.get(type(event))) is not None:
+                handler(self, event, out)
+        return out
+
+    def finish(self) -> list[AgentEvent]:
+        """What is missing where no `Finished` came: a `done` there is always."""
+        if self._over:
+            return []
+        first, last = self._times or (0, 0)
+        out: list[AgentEvent] = []
+        self._end_message(last, out)
+        self._begin(out)
+        told = Error(
+            code="MISSING_DONE", message="the events end before the run has ended", recoverable=False
+        )
+        done = Done(status="error", usage=AgentUsage(len(self._inputs)), duration_ms=max(0, last - first))
+        self._over = True
+        return [*out, self._new("error", last, told), self._new("done", last, done)]
+
+    def _new(self, kind: str, at: int, payload: Any, metadata: Metadata | None = None) -> AgentEvent:
+        return AgentEvent(
+            type=kind,
+            agent=self._agent,
+            timestamp=at,
+            session_id=self._session or self._run_id or "unknown",
+            payload=payload,
+            metadata=metadata,
+        )
+
+    def _begin(self, out: list[AgentEvent]) -> None:
+        """Say `init`, and then what came before it."""
+        if self._begun:
+            return
+        self._begun = True
+        started, self._waiting = self._waiting, None
+        self._session = self._session or self._run_id or "unknown"
+        if started is not None:
+            known = Capabilities(
+                tools_known=False, tools_source="unavailable", disallowed_tools=self._disallowed
+            )
+            init = Init(model=self._model or "unknown", cwd=started.cwd, tools=(), capabilities=known)
+            about = Metadata(
+                run_id=started.run_id,
+                cli_version=started.cli_version,
+                lane=started.lane,
+                approval=started.approval,
+            )
+            out.append(self._new("init", started.at, init, about))
+        out += [msgspec.structs.replace(one, session_id=self._session) for one in self._early]
+        self._early.clear()
+
+    def _end_message(self, at: int, out: list[AgentEvent]) -> None:
+        """The whole of what was said in pieces."""
+        if whole := self._said.getvalue():
+            out.append(self._new("text", at, Text(content=whole)))
+            self._said = StringIO()
+        self._message = (0, 0)
+
+    def _on_started(self, event: Started, out: list[AgentEvent]) -> None:
+        self._is_warm = event.lane == "warm"
+        self._run_id = self._run_id or event.run_id
+        self._session = event.session_id or self._session
+        self._model = event.model or self._model
+        if not self._begun and self._waiting is None:
+            self._waiting = event
+            if event.session_id and event.model:
+                self._begin(out)
+
+    def _on_notice(self, event: Notice, out: list[AgentEvent]) -> None:
+        session = session_in(event)
+        if session is not None and self._waiting is not None:
+            self._session, self._model = self._session or session[0], self._model or session[1]
+            self._begin(out)
+        self._failed_request = self._failed_request or is_failed_request(event)
+        told = told_of(event)
+        if told is not None:
+            kind, payload, about = told
+            (out if self._begun else self._early).append(self._new(kind, event.at, payload, about))
+
+    def _on_thought(self, event: model.Thought, out: list[AgentEvent]) -> None:
+        self._begin(out)
+        out.append(self._new("thinking", event.at, *thinking_of(event)))
+
+    def _on_tool_started(self, event: ToolStarted, out: list[AgentEvent]) -> None:
+        self._begin(out)
+        if event.parent is None:
+            self._end_message(event.at, out)
+        self._inputs[event.id] = event.input
+        out.append(self._new("tool_use", event.at, *use_of(event)))
+
+    def _on_tool_finished(self, event: ToolFinished, out: list[AgentEvent]) -> None:
+        self._begin(out)
+        if event.id not in self._inputs:
+            # A result has its call before it, also where the call was not told.
+            self._inputs[event.id] = event.input
+            out.append(self._new("tool_use", event.at, *use_of(event)))
+        tells_input = self._inputs[event.id] is None
+        out.append(self._new("tool_result", event.at, *result_of(event, tells_input=tells_input)))
+
+    def _on_asked(self, event: model.PermissionAsked, out: list[AgentEvent]) -> None:
+        self._begin(out)
+        request = request_of(event, self._inputs.get(event.id))
+        out.append(self._new("permission_request", event.at, *request))
+
+    def _on_decided(self, event: model.PermissionDecided, out: list[AgentEvent]) -> None:
+        self._begin(out)
+        out.append(self._new("geminids:permission_decided", event.at, decided(event)))
+
+    def _on_tokens(self, event: model.TokensUsed, out: list[AgentEvent]) -> None:
+        self._requests.append(event)
+
+    def _on_finished(self, event: Finished, out: list[AgentEvent]) -> None:
+        self._run_id = self._run_id or event.run_id
+        self._session = event.session_id or self._session
+        was_started = self._begun or self._waiting is not None
+        self._begin(out)
+        self._end_message(event.at, out)
+        failed = self._failed_request or (event.failure is not None and event.failure.http_status is not None)
+        tokens = tokens_of(event, self._requests, failed_request=failed, warm=self._is_warm)
+        usage = AgentUsage(len(self._inputs), tokens)
+        error, done = ending_of(event, usage, was_started=was_started, resume=self._resume)
+        if error is not None:
+            out.append(self._new("error", event.at, *error))
+        out.append(self._new("done", event.at, *done))
+        self._over = True
+
+
+class Speaker:
+    """The agent events of a run as JSON lines."""
+
+    def __init__(self) -> None:
+        self._translator = Translator()
+
+    def hear(self, events: Sequence[Event]) -> bytes:
+        return _lines(self._translator.translate(events))
+
+    def end(self) -> bytes:
+        return _lines(self._translator.finish())
+
+
+_encode = msgspec.json.Encoder().encode_lines
+
+
+def _lines(events: Sequence[AgentEvent]) -> bytes:
+    return _encode(events) if events else b""
+
+
+_Handler = Callable[[Translator, Any, list[AgentEvent]], None]
+_HANDLERS: dict[type[Event], _Handler] = {
+    Started: Translator._on_started,
+    Notice: Translator._on_notice,
+    model.Thought: Translator._on_thought,
+    ToolStarted: Translator._on_tool_started,
+    ToolFinished: Translator._on_tool_finished,
+    model.PermissionAsked: Translator._on_asked,
+    model.PermissionDecided: Translator._on_decided,
+    model.TokensUsed: Translator._on_tokens,
+    Finished: Translator._on_finished,
+}

@@ -1,0 +1,216 @@
+"""SubLang's agent events as frozen values: nine types with their payloads, and how they are read and written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from geminids.dialects.agent_events.usage import AgentUsage
+from geminids.events.model import Change
+
+__all__ = [
+    "PAYLOADS",
+    "AgentEvent",
+    "Capabilities",
+    "Done",
+    "Error",
+    "Init",
+    "Metadata",
+    "PermissionRequest",
+    "Text",
+    "TextDelta",
+    "Thinking",
+    "ToolResult",
+    "ToolUse",
+    "decode_agent_event",
+    "encode_agent_event",
+    "is_agent_event",
+]
+
+
+class _Payload(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    pass
+
+
+class Capabilities(_Payload, frozen=True, kw_only=True):
+    """What is known of the agent's tools: Gemini CLI does not tell them."""
+
+    tools_known: bool
+    tools_source: str
+    disallowed_tools: tuple[str, ...] | None = None
+
+
+class Init(_Payload, frozen=True, kw_only=True):
+    """The run has begun."""
+
+    model: str
+    cwd: str
+    tools: tuple[str, ...]
+    capabilities: Any = None
+    """`Capabilities`, or what another agent has for it."""
+
+
+class Text(_Payload, frozen=True, kw_only=True):
+    """A whole message of the agent."""
+
+    content: str
+
+
+class TextDelta(_Payload, frozen=True, kw_only=True, gc=False):
+    """A piece of a message."""
+
+    delta: str
+
+
+class Thinking(_Payload, frozen=True, kw_only=True):
+    """What the model thought, in short."""
+
+    summary: str
+
+
+class ToolUse(_Payload, frozen=True, kw_only=True):
+    """The agent calls a tool."""
+
+    tool_name: str
+    tool_use_id: str
+    input: dict[str, Any]
+    description: str | None = None
+
+
+class ToolResult(_Payload, frozen=True, kw_only=True):
+    """What became of a call: `success`, `error` or `denied`."""
+
+    tool_use_id: str
+    tool_name: str
+    status: str
+    output: Any
+    duration_ms: float | None = None
+
+
+class PermissionRequest(_Payload, frozen=True, kw_only=True):
+    """Somebody must allow a call; the run waits."""
+
+    tool_name: str
+    tool_use_id: str
+    input: dict[str, Any]
+    reason: str | None = None
+
+
+class Error(_Payload, frozen=True, kw_only=True):
+    """Something went wrong; where `recoverable`, the run goes on."""
+
+    message: str
+    recoverable: bool
+    code: str | None = None
+
+
+class Done(_Payload, frozen=True, kw_only=True):
+    """The end: `success`, `error`, `interrupted`, `max_turns` or `max_budget`."""
+
+    status: str
+    usage: AgentUsage
+    duration_ms: float
+    result: str | None = None
+    resume_token: str | None = None
+
+
+class Metadata(_Payload, frozen=True, kw_only=True):
+    """What geminids knows besides; nobody needs it to understand an event."""
+
+    run_id: str | None = None
+    cli_version: str | None = None
+    lane: str | None = None
+    approval: str | None = None
+    parent_tool_use_id: str | None = None
+    """The call whose subagent thought or did it."""
+    input: dict[str, Any] | None = None
+    """With a result: what the call was given, where that was not known when it began (warm lane)."""
+    cancelled: bool | None = None
+    exit_code: int | None = None
+    changes: tuple[Change, ...] | None = None
+    always: str | None = None
+    outcome: str | None = None
+    reason: str | None = None
+    failure: str | None = None
+    hint: str | None = None
+    retryable: bool | None = None
+    http_status: int | None = None
+
+
+class AgentEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """One event of any agent. `payload` is one of the nine, or for `<namespace>:<name>` whatever that has.
+
+    >>> event = AgentEvent(type="text", agent="a", timestamp=1, session_id="s", payload=Text(content="hi"))
+    >>> encode_agent_event(event)
+    b'{"type":"text","agent":"a","timestamp":1,"sessionId":"s","payload":{"content":"hi"}}'
+    """
+
+    type: str
+    agent: str
+    timestamp: int | float
+    session_id: str = msgspec.field(name="sessionId")
+    payload: Any
+    metadata: Metadata | dict[str, Any] | None = None
+    role: str | None = None
+
+
+PAYLOADS: dict[str, type[_Payload]] = {
+    "init": Init,
+    "text": Text,
+    "text_delta": TextDelta,
+    "thinking": Thinking,
+    "tool_use": ToolUse,
+    "tool_result": ToolResult,
+    "permission_request": PermissionRequest,
+    "error": Error,
+    "done": Done,
+}
+
+_encoder = msgspec.json.Encoder()
+
+
+class _Line(msgspec.Struct, frozen=True, kw_only=True):
+    type: str
+    agent: str
+    timestamp: int | float
+    session_id: str = msgspec.field(name="sessionId")
+    payload: msgspec.Raw
+    metadata: dict[str, Any] | None = None
+    role: str | None = None
+
+
+_decoder = msgspec.json.Decoder(_Line)
+
+
+def encode_agent_event(event: AgentEvent) -> bytes:
+    """One event as one line of JSON, without the newline."""
+    return _encoder.encode(event)
+
+
+def decode_agent_event(line: bytes | str) -> AgentEvent:
+    """The event in a line, its payload typed; raises `msgspec.MsgspecError` for a line that has none."""
+    read = _decoder.decode(line)
+    payload = msgspec.json.decode(read.payload, type=PAYLOADS.get(read.type, Any))
+    return AgentEvent(
+        type=read.type,
+        agent=read.agent,
+        timestamp=read.timestamp,
+        session_id=read.session_id,
+        payload=payload,
+        metadata=read.metadata,
+        role=read.role,
+    )
+
+
+def is_agent_event(value: Any) -> bool:
+    """Whether a decoded JSON value is an event: four fields of the right type, and the key `payload`.
+
+    >>> is_agent_event({"type": "text", "agent": "a", "timestamp": 1, "sessionId": "s", "payload": None})
+    True
+    """
+    if not isinstance(value, dict) or "payload" not in value:
+        return False
+    stamp = value.get("timestamp")
+    texts = all(isinstance(value.get(name), str) for name in ("type", "agent", "sessionId"))
+    return texts and isinstance(stamp, (int, float)) and not isinstance(stamp, bool)

@@ -1,0 +1,8 @@
+"""ATIF, the trajectory format of Harbor: stored conversations and live runs."""
+
+from __future__ import annotations
+
+from geminids.dialects.atif.document import trajectory
+from geminids.dialects.atif.live import Speaker
+
+__all__ = ["Speaker", "trajectory"]

@@ -1,0 +1,200 @@
+"""A conversation as an ATIF document (Agent Trajectory Interchange Format, v1.8)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from geminids.dialects.atif.model import VERSION
+from geminids.errors import SessionError
+from geminids.sessions.calls import calls_of, exchanges, thoughts_of
+from geminids.sessions.transcript import Agents
+from geminids.wire.journal import Message, ToolCall
+from geminids.wire.journal_stream import open_journal
+from geminids.wire.stream_json import text_of
+
+__all__ = ["trajectory"]
+
+_NOTES = (
+    "Made by geminids from a session file of Gemini CLI. Tokens of tool prompts are counted as prompt tokens, "
+    "thinking as completion; the totals include subagents."
+)
+
+
+def trajectory(
+    messages: Iterable[Message], *, session_id: str, agents: Agents | None = None, version: str = "unknown"
+) -> Iterator[bytes]:
+    """The document, piece by piece, so that a big session need not fit into memory.
+
+    `version` is the CLI's: the session file does not tell it. Raises SessionError, before the first piece, where
+    there is not one message.
+    """
+    document = _Document(session_id, agents, version)
+    steps = document.steps(messages)
+    first = next(steps, None)
+    if first is None:
+        raise SessionError("the session has no messages: ATIF demands one step at least")
+    yield msgspec.json.encode({"schema_version": VERSION, "session_id": session_id})[:-1]
+    yield b',"steps":[' + msgspec.json.encode(first)
+    for step in steps:
+        yield b"," + msgspec.json.encode(step)
+    yield b"]"
+    for number, inner in enumerate(document.embedded()):
+        yield b"," if number else b',"subagent_trajectories":['
+        yield msgspec.json.encode(inner)
+    yield (b"]" if document.embeds else b"") + b"," + msgspec.json.encode(document.rest())[1:] + b"\n"
+
+
+class _Document:
+    """One trajectory: its steps, and what is only known when they are through."""
+
+    def __init__(self, session_id: str, agents: Agents | None, version: str) -> None:
+        self._agents = agents
+        self._version = version
+        self._session_id = session_id
+        self._waiting: dict[str, tuple[str, Path]] = {}
+        self._totals = dict.fromkeys(("prompt_tokens", "completion_tokens", "cached_tokens"), 0)
+        self._steps = 0
+        self._model: str | None = None
+        self.embeds = False
+
+    def steps(self, messages: Iterable[Message]) -> Iterator[dict[str, Any]]:
+        for said, answers in exchanges(messages):
+            step = self._step(said, list(calls_of(said, answers)))
+            if step is not None:
+                self._steps += 1
+                yield {"step_id": self._steps, **step}
+
+    def embedded(self) -> Iterator[dict[str, Any]]:
+        """The subagents whose calls were met, theirs too, and at last those that no call has named."""
+        while self._waiting:
+            agent = next(iter(self._waiting))
+            yield self._embedded(agent, *self._waiting.pop(agent))
+        for agent in self._agents.rest() if self._agents else ():
+            if self._agents and (file := self._agents.take(agent)):
+                yield self._embedded(agent, "subagent", file)
+
+    def _embedded(self, agent: str, name: str, file: Path) -> dict[str, Any]:
+        self.embeds = True
+        # Each by itself: a step may be as deep as JSON can be.
+        steps = [msgspec.Raw(msgspec.json.encode(step)) for step in self.steps_of(file)]
+        return {
+            "schema_version": VERSION,
+            "trajectory_id": agent,
+            "session_id": self._session_id,
+            "agent": {"name": name, "version": self._version},
+            # A reference demands a document, and a document one step.
+            "steps": steps or [{"step_id": 1, "source": "system", "message": ""}],
+        }
+
+    def steps_of(self, file: Path) -> Iterator[dict[str, Any]]:
+        mine, self._steps = self._steps, 0
+        try:
+            yield from self.steps(open_journal(file).messages)
+        except OSError:
+            pass  # gone meanwhile
+        finally:
+            self._steps = mine
+
+    def rest(self) -> dict[str, Any]:
+        known = {"model_name": self._model} if self._model else {}
+        totals = {f"total_{name}": number for name, number in self._totals.items()}
+        return {
+            "agent": {"name": "gemini-cli", "version": self._version, **known},
+            "final_metrics": {**totals, "total_steps": self._steps},
+            "notes": _NOTES,
+        }
+
+    def _step(self, said: Message, calls: list[ToolCall]) -> dict[str, Any] | None:
+        if said.type == "gemini":
+            body = {"source": "agent", "message": said.text, **self._of_agent(said)}
+        elif said.is_prompt:
+            body = {"source": "user", "message": said.text}
+        else:
+            body = {"source": "system", "message": "" if said.is_tool_results else said.text}
+            if not body["message"] and not calls:
+                return None
+        if calls:
+            body |= self._called(calls, is_agent=said.type == "gemini")
+        stamp = {"timestamp": said.timestamp} if _is_time(said.timestamp) else {}
+        media = [kind for part in _parts(said.content) if (kind := _media_type(part))]
+        return {**stamp, **body, "extra": {"message_id": said.id, **({"media": media} if media else {})}}
+
+    def _of_agent(self, said: Message) -> dict[str, Any]:
+        body: dict[str, Any] = {}
+        if said.model:
+            self._model = self._model or said.model
+            body["model_name"] = said.model
+        thoughts = [f"{subject}: {text}" if subject else text for subject, text in thoughts_of(said)]
+        if thoughts:
+            body["reasoning_content"] = "\n".join(thoughts)
+        if (used := said.tokens) is not None:
+            metrics = {
+                "prompt_tokens": used.input + used.tool,
+                "completion_tokens": used.output + used.thoughts,
+                "cached_tokens": used.cached,
+            }
+            for name, number in metrics.items():
+                self._totals[name] += number
+            extra = {"thoughts_tokens": used.thoughts, "tool_tokens": used.tool}
+            body |= {"metrics": {**metrics, "extra": extra}, "llm_call_count": 1}
+        return body
+
+    def _called(self, calls: list[ToolCall], *, is_agent: bool) -> dict[str, Any]:
+        """Calls and results; a result whose call is gone stands alone, in a step of the system."""
+        ids = [call.id or f"call_{number}" for number, call in enumerate(calls, 1)]
+        results = [self._result(name, call, is_agent) for name, call in zip(ids, calls, strict=True)]
+        observation = {"observation": {"results": [one for one in results if one is not None]}}
+        told: dict[str, Any] = observation if observation["observation"]["results"] else {}
+        if is_agent:
+            told["tool_calls"] = [
+                {"tool_call_id": name, "function_name": call.name or "unknown", "arguments": call.args}
+                for name, call in zip(ids, calls, strict=True)
+            ]
+        return told
+
+    def _result(self, name: str, call: ToolCall, is_agent: bool) -> dict[str, Any] | None:
+        told: dict[str, Any] = {}
+        if call.result:
+            told["content"] = _content(call.result)
+        file = self._agents.take(call.agent_id) if self._agents else None
+        if file is not None and call.agent_id:
+            agent = call.args.get("agent_name")
+            self._waiting[call.agent_id] = (agent if isinstance(agent, str) and agent else call.name, file)
+            told["subagent_trajectory_ref"] = [{"trajectory_id": call.agent_id}]
+        if not told:
+            return None
+        if call.status in ("error", "cancelled"):
+            told["extra"] = {"status": call.status}
+        return {"source_call_id": name, **told} if is_agent else told
+
+
+def _content(result: Any) -> str:
+    """What the model was told, as a text."""
+    for part in _parts(result):
+        answer = part.get("functionResponse") if isinstance(part, dict) else None
+        response = answer.get("response") if isinstance(answer, dict) else None
+        if isinstance(response, dict):
+            return text_of(response.get("output") or response.get("error") or response)
+    return result if isinstance(result, str) else ""
+
+
+def _parts(content: Any) -> list[Any]:
+    return content if isinstance(content, list) else [content]
+
+
+def _media_type(part: Any) -> str | None:
+    data = part.get("inlineData") if isinstance(part, dict) else None
+    kind = data.get("mimeType") if isinstance(data, dict) else None
+    return kind if isinstance(kind, str) else None
+
+
+def _is_time(stamp: str) -> bool:
+    try:
+        return datetime.fromisoformat(stamp).tzinfo is not None
+    except ValueError:
+        return False

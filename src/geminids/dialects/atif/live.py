@@ -1,0 +1,203 @@
+"""A run as an ATIF document, from its events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from io import StringIO
+
+import msgspec
+
+from geminids.dialects.atif.model import VERSION, Agent, FinalMetrics, Metrics, Step, Trajectory
+from geminids.dialects.atif.steps import Answer, Called, encoded, metrics_of, moment, with_more
+from geminids.events.model import (
+    Event,
+    Finished,
+    PermissionDecided,
+    Started,
+    Text,
+    Thought,
+    TokensUsed,
+    ToolFinished,
+    ToolStarted,
+)
+
+__all__ = ["Speaker"]
+
+_NOTES = (
+    "Made by geminids from the events of a run of Gemini CLI. Tokens of tool prompts are counted as prompt tokens, "
+    "thinking as completion; the totals include subagents and what the CLI asked for itself."
+)
+
+
+class Speaker:
+    """Hears a run and gives its document at the end; of several attempts, the last one."""
+
+    def __init__(self) -> None:
+        self._begin(None)
+        self._finished: Finished | None = None
+        self._attempts = 0
+
+    def _begin(self, started: Started | None) -> None:
+        self._started = started
+        self._turns: dict[int, Answer] = {}
+        self._agents: dict[str, list[Answer]] = {}
+        self._calls: dict[str, Called] = {}
+        self._tokens: list[TokensUsed] = []
+
+    def hear(self, events: Sequence[Event]) -> bytes:
+        """Nothing yet: a thought or a count of an early turn may still come."""
+        turns = self._turns
+        for event in events:
+            if type(event) is Text:
+                # Most events: no call but these two.
+                answer = turns.get(event.turn) or self._answer(event)
+                (answer.text or self._text_of(answer)).write(event.text)
+            elif isinstance(event, ToolStarted):
+                self._begin_call(event)
+            elif isinstance(event, ToolFinished):
+                self._end_call(event)
+            elif isinstance(event, Thought):
+                self._answer(event, event.parent, thinking=True).think(event)
+            elif isinstance(event, TokensUsed):
+                self._count(event)
+            elif isinstance(event, PermissionDecided):
+                if (call := self._calls.get(event.id)) is not None:
+                    call.decided = event
+            elif isinstance(event, Started):
+                self._begin(event)
+                self._attempts += 1
+                turns = self._turns
+            elif isinstance(event, Finished):
+                self._finished = event
+        return b""
+
+    def end(self) -> bytes:
+        """The document, in one line."""
+        steps = [encoded(step) for step in self._steps()]
+        inner = [self._embedded(agent, answers) for agent, answers in self._agents.items()]
+        document = Trajectory(
+            schema_version=VERSION,
+            session_id=self._session_id(),
+            steps=steps,
+            subagent_trajectories=inner or None,
+            agent=self._agent(),
+            final_metrics=self._totals(len(steps)),
+            notes=_NOTES,
+            extra=self._ending() or None,
+        )
+        return msgspec.json.encode(document) + b"\n"
+
+    def _answer(self, event: Event, parent: str | None = None, *, thinking: bool = False) -> Answer:
+        """The answer that an event is a part of; a subagent's are told one behind the other."""
+        if parent is None:
+            return self._turns.get(event.turn) or self._turns.setdefault(
+                event.turn, Answer(event.at, event.turn)
+            )
+        answers = self._agents.setdefault(parent, [])
+        if not answers or answers[-1].is_over or (thinking and answers[-1].calls):
+            answers.append(Answer(event.at, event.turn))
+        return answers[-1]
+
+    @staticmethod
+    def _text_of(answer: Answer) -> StringIO:
+        answer.text = StringIO(newline="")
+        return answer.text
+
+    def _begin_call(self, event: ToolStarted | ToolFinished) -> Called:
+        call = self._calls[event.id] = Called(event)
+        self._answer(event, event.parent).calls.append(call)
+        return call
+
+    def _end_call(self, event: ToolFinished) -> None:
+        call = self._calls.get(event.id)
+        if call is None or call.finished is not None:
+            call = self._begin_call(event)
+        call.finished = event
+
+    def _count(self, event: TokensUsed) -> None:
+        """Which subagent a request was of is not told: it is in the totals alone, as the CLI's errands are."""
+        self._tokens.append(event)
+        if event.role == "main":
+            self._answer(event).tokens.append(event)
+
+    def _steps(self) -> Iterator[Step]:
+        """One by one, and each answer is let go of: the document is as big as all of them."""
+        number = 0
+        began, end = self._started, self._finished
+        if began is not None and began.prompt is not None:
+            number += 1
+            yield Step(step_id=1, timestamp=moment(began.at), source="user", message=began.prompt)
+        for turn in sorted(self._turns):
+            number += 1
+            yield self._turns.pop(turn).step(number, self._agents)
+        if not number or (end is not None and end.outcome != "success"):
+            # Why it ended is the last thing to know; and a document without a step is none.
+            stamp = moment(end.at) if end else None
+            why = (end.reason or end.outcome) if end else ""
+            yield Step(step_id=number + 1, timestamp=stamp, source="system", message=why)
+
+    def _embedded(self, agent: str, answers: Sequence[Answer]) -> msgspec.Raw:
+        call = self._calls.get(agent)
+        given = (call.call().arguments if call else None) or {}
+        name, prompt = given.get("agent_name"), given.get("prompt")
+        steps = []
+        if call is not None and isinstance(prompt, str):
+            steps.append(Step(step_id=1, timestamp=moment(call.started.at), source="user", message=prompt))
+        for answer in answers:
+            steps.append(answer.step(len(steps) + 1, self._agents))
+        document = Trajectory(
+            schema_version=VERSION,
+            trajectory_id=agent,
+            session_id=self._session_id(),
+            agent=Agent(name=name if isinstance(name, str) and name else "subagent", version=self._version()),
+            steps=[encoded(step) for step in steps],
+        )
+        return msgspec.Raw(msgspec.json.encode(document))
+
+    def _agent(self) -> Agent:
+        served = next((used.model for used in self._tokens if used.role == "main" and used.model), None)
+        asked = self._started.model if self._started else None
+        return Agent(
+            name="gemini-cli",
+            version=self._version(),
+            model_name=served,
+            extra={"requested_model": asked} if asked else None,
+        )
+
+    def _totals(self, steps: int) -> FinalMetrics:
+        """As the end tells them; where it does not, the requests that were told of."""
+        usage = self._finished.usage if self._finished else None
+        if usage is None or usage.input is None:
+            sums = metrics_of(self._tokens) or Metrics()
+            return FinalMetrics(
+                total_prompt_tokens=sums.prompt_tokens,
+                total_completion_tokens=sums.completion_tokens,
+                total_cached_tokens=sums.cached_tokens,
+                total_steps=steps,
+            )
+        return FinalMetrics(
+            total_prompt_tokens=with_more(usage.input, usage.tool),
+            total_completion_tokens=with_more(usage.output, usage.thinking),
+            total_cached_tokens=usage.cached,
+            total_steps=steps,
+        )
+
+    def _ending(self) -> dict[str, str | int | bool]:
+        end, began = self._finished, self._started
+        told = {
+            "run_id": end.run_id if end else began.run_id if began else None,
+            "outcome": end.outcome if end else None,
+            "failure": end.failure.kind if end and end.failure else None,
+            "exit_code": end.exit_code if end else None,
+            "duration_ms": end.duration_ms if end else None,
+            "attempts": self._attempts or None,
+            "complete": end.complete if end else False,
+        }
+        return {name: value for name, value in told.items() if value is not None}
+
+    def _session_id(self) -> str | None:
+        own = self._finished.session_id if self._finished else None
+        return own or (self._started.session_id if self._started else None)
+
+    def _version(self) -> str:
+        return (self._started.cli_version if self._started else None) or "unknown"

@@ -1,0 +1,62 @@
+"""Claude's formats: messages of a conversation, the live lines of a run, the transcript that Claude Code stores."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from geminids.dialects.claude.abilities import capabilities
+    from geminids.dialects.claude.conversation import (
+        Block,
+        ClaudeMessage,
+        Image,
+        Source,
+        Text,
+        Thinking,
+        ToolResult,
+        ToolUse,
+        Usage,
+        as_dict,
+        message,
+        messages,
+    )
+    from geminids.dialects.claude.executing import Executed, execute, execute_sync
+    from geminids.dialects.claude.live import Speaker
+    from geminids.dialects.claude.stored import transcript
+
+__all__ = [
+    "Block",
+    "ClaudeMessage",
+    "Executed",
+    "Image",
+    "Source",
+    "Speaker",
+    "Text",
+    "Thinking",
+    "ToolResult",
+    "ToolUse",
+    "Usage",
+    "as_dict",
+    "capabilities",
+    "execute",
+    "execute_sync",
+    "message",
+    "messages",
+    "transcript",
+]
+
+_HOME = {
+    "Executed": "executing",
+    "Speaker": "live",
+    "capabilities": "abilities",
+    "execute": "executing",
+    "execute_sync": "executing",
+    "transcript": "stored",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'geminids.dialects.claude' has no attribute {name!r}")
+    return getattr(import_module(f"geminids.dialects.claude.{_HOME.get(name, 'conversation')}"), name)

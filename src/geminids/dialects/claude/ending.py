@@ -1,0 +1,128 @@
+"""How a run ended, as the last line of Claude Code tells it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from geminids.dialects.claude.lines import Denial, ErrorLine, Message, Result, TextBlock, Usage
+from geminids.dialects.claude.usage import models_of, usage_of_run
+from geminids.dialects.claude.voice import Voice
+from geminids.events.model import Event, Finished, ToolFinished, ToolStarted
+
+__all__ = ["Clock", "Ending", "api_error", "result"]
+
+NO_END = "the run gave no result"
+# What the API refused, in Claude's words. Such a run has the subtype `success`, and `is_error` says the truth.
+_API = {
+    "auth": "authentication_failed",
+    "tier_retired": "billing_error",
+    "quota_minute": "rate_limit",
+    "quota_day": "rate_limit",
+    "model_not_found": "invalid_request",
+    "bad_request": "invalid_request",
+    "server": "server_error",
+    "network": "unknown",
+}
+_SUBTYPES = {"max_turns": "error_max_turns", "over_budget": "error_max_budget_usd"}
+
+
+class Clock:
+    """How long tools ran: what is left of a run is the nearest to the time that the API took."""
+
+    def __init__(self) -> None:
+        self._busy = 0
+        self._since = 0
+        self._running: set[str] = set()
+
+    def hear(self, event: Event) -> None:
+        if isinstance(event, ToolStarted):
+            # A subagent's own time is the API's for the most part.
+            if event.parent is None and event.kind != "agent":
+                self._since = self._since if self._running else event.at
+                self._running.add(event.id)
+        elif isinstance(event, ToolFinished) and event.id in self._running:
+            self._running.remove(event.id)
+            if not self._running:
+                self._busy += max(event.at - self._since, 0)
+
+    def free(self, whole: int) -> int:
+        """The time in which no tool ran."""
+        return max(whole - self._busy, 0)
+
+
+class Ending(NamedTuple):
+    """What the last line needs beside `Finished`."""
+
+    clock: Clock
+    duration_ms: int
+    turns: int
+    denials: list[Denial]
+    tool_cut_off: bool
+
+
+def api_error(finished: Finished, voice: Voice) -> ErrorLine | None:
+    """The line before the last where the API has refused: Claude Code says it in the agent's name."""
+    kind = finished.failure.kind if finished.failure else ""
+    if finished.outcome != "failed" or kind not in _API:
+        return None
+    own = voice.line_id()
+    content: list[TextBlock] = [TextBlock(_reason(finished))]
+    message = Message(
+        voice.ids.message(), "message", "assistant", "<synthetic>", [*content], "stop_sequence", "", Usage()
+    )
+    return ErrorLine(message, None, voice.session_id, own, _API[kind])
+
+
+def result(finished: Finished | None, ending: Ending, voice: Voice) -> Result:
+    """The last line. What is not known is left out, cost first of all."""
+    whole = ending.duration_ms if finished is None else max(finished.duration_ms, 0)
+    line = Result(
+        subtype=_subtype(finished),
+        is_error=finished is None or finished.outcome != "success",
+        duration_ms=whole,
+        duration_api_ms=ending.clock.free(whole),
+        num_turns=ending.turns,
+        session_id=(finished.session_id if finished else None) or voice.session_id,
+        usage=usage_of_run(finished),
+        model_usage=models_of(finished),
+        permission_denials=ending.denials,
+        terminal_reason=_terminal_reason(finished, ending.tool_cut_off),
+        uuid=voice.line_id(),
+    )
+    if finished is not None and finished.outcome == "success":
+        return msgspec.structs.replace(line, result=finished.answer, stop_reason="end_turn")
+    if finished is not None and line.subtype == "success":
+        status = finished.failure.http_status if finished.failure else None
+        return msgspec.structs.replace(
+            line, result=_reason(finished), api_error_status=UNSET if status is None else status
+        )
+    return msgspec.structs.replace(line, errors=[_reason(finished)])
+
+
+def _subtype(finished: Finished | None) -> str:
+    if finished is None:
+        return "error_during_execution"
+    kind = finished.failure.kind if finished.failure else ""
+    if finished.outcome == "success" or (finished.outcome == "failed" and kind in _API):
+        return "success"
+    if kind == "schema_mismatch":
+        return "error_max_structured_output_retries"
+    return _SUBTYPES.get(finished.outcome, "error_during_execution")
+
+
+def _reason(finished: Finished | None) -> str:
+    if finished is None:
+        return NO_END
+    return finished.reason or (finished.failure.message if finished.failure else finished.outcome)
+
+
+def _terminal_reason(finished: Finished | None, tool_cut_off: bool) -> str | UnsetType:
+    outcome = finished.outcome if finished else None
+    if outcome in ("interrupted", "timed_out"):
+        return "aborted_tools" if tool_cut_off else "aborted_streaming"
+    if outcome == "success":
+        return "completed"
+    return "max_turns" if outcome == "max_turns" else UNSET

@@ -1,0 +1,119 @@
+"""One message of the model, as it grows: its blocks, its tokens, and what must be said behind it."""
+
+from __future__ import annotations
+
+from io import StringIO
+from typing import Any
+
+from geminids.dialects.claude.lines import (
+    Message,
+    Said,
+    TextBlock,
+    ThinkingBlock,
+    ToolUseBlock,
+    Usage,
+)
+from geminids.dialects.claude.usage import usage_of
+from geminids.dialects.claude.voice import Voice
+from geminids.events.model import TokensUsed
+
+__all__ = ["Growing"]
+
+
+class Growing:
+    """A message that is not whole yet.
+
+    With `live`, each piece is a `stream_event` at once: blocks do not overlap, and stand in the whole message in the
+    order in which they were begun. Without, thinking stands before all else, as in Claude's own messages.
+    """
+
+    def __init__(
+        self, voice: Voice, turn: int, model: str, requests: list[TokensUsed], *, live: bool
+    ) -> None:
+        self.turn = turn
+        self.requests = requests
+        self.behind: list[bytes] = []
+        self.calls = False
+        self._voice = voice
+        self._id = voice.ids.message()
+        self._model = model
+        self._live = live
+        self._blocks: list[Said] = []
+        self._thoughts = 0
+        self._text: StringIO | None = None
+        self._delta = b""
+        if live:
+            self._voice.stream_event({"type": "message_start", "message": self._whole([], None)})
+
+    def say(self, text: str) -> None:
+        """A piece of text, which goes on where the last block is one."""
+        if self._text is None:
+            self._begin_text()
+        self._text.write(text)  # type: ignore[union-attr]
+        if self._live:
+            self._voice.delta(self._delta, text)
+
+    def think(self, subject: str | None, text: str) -> None:
+        thought = f"{subject}: {text}" if subject else text
+        block = ThinkingBlock(thought)
+        if not self._live:
+            self._blocks.insert(self._thoughts, block)
+            self._thoughts += 1
+            return
+        self._close()
+        at = self._start({"type": "thinking", "thinking": "", "signature": ""})
+        self._delta_of(at, {"type": "thinking_delta", "thinking": thought})
+        self._stop(at)
+        self._blocks.append(block)
+
+    def call(self, use: ToolUseBlock) -> None:
+        self._close()
+        if self._live:
+            at = self._start({"type": "tool_use", "id": use.id, "name": use.name, "input": {}})
+            self._delta_of(at, {"type": "input_json_delta", "partial_json": bytes(use.input).decode()})
+            self._stop(at)
+        self._blocks.append(use)
+        self.calls = True
+
+    def served_by(self, request: TokensUsed) -> None:
+        self.requests.append(request)
+        self._model = request.model or self._model
+
+    def whole(self, *, over: bool) -> Message:
+        """The message, which is closed; `over`: the model has come to its end in it."""
+        self._close()
+        reason = "tool_use" if self.calls else "end_turn" if over else None
+        message = self._whole(self._blocks, reason)
+        if self._live:
+            delta = {"stop_reason": reason, "stop_sequence": None}
+            self._voice.stream_event({"type": "message_delta", "delta": delta, "usage": message.usage})
+            self._voice.stream_event({"type": "message_stop"})
+        return message
+
+    def _whole(self, blocks: list[Said], reason: str | None) -> Message:
+        usage: Usage = usage_of(self.requests)
+        return Message(self._id, "message", "assistant", self._model, blocks, reason, None, usage)
+
+    def _begin_text(self) -> None:
+        self._text = StringIO(newline="")
+        if self._live:
+            at = self._start({"type": "text", "text": ""})
+            self._delta = self._voice.delta_head(at)
+
+    def _close(self) -> None:
+        if self._text is not None:
+            if self._live:
+                self._stop(len(self._blocks))
+            self._blocks.append(TextBlock(self._text.getvalue()))
+            self._text = None
+
+    def _start(self, block: dict[str, Any]) -> int:
+        at = len(self._blocks)
+        self._voice.stream_event({"type": "content_block_start", "index": at, "content_block": block})
+        return at
+
+    def _delta_of(self, at: int, delta: dict[str, str]) -> None:
+        self._voice.stream_event({"type": "content_block_delta", "index": at, "delta": delta})
+
+    def _stop(self, at: int) -> None:
+        self._voice.stream_event({"type": "content_block_stop", "index": at})

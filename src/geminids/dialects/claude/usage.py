@@ -1,0 +1,70 @@
+"""Tokens as Claude counts them: cached ones apart from the input, thinking within the output."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec import UNSET, UnsetType
+
+from geminids.dialects.claude.lines import ModelTokens, Usage
+from geminids.events.model import Finished, ModelUsage, TokensUsed
+from geminids.events.model import Usage as RunUsage
+
+__all__ = ["models_of", "usage_of", "usage_of_run"]
+
+_Counts = TokensUsed | RunUsage | ModelUsage
+
+
+def usage_of(requests: Iterable[TokensUsed]) -> Usage:
+    """The tokens of the requests that one message took; nothing is said where none is known."""
+    told = [_usage(one) for one in requests]
+    if len(told) == 1:
+        return told[0]
+    return _sum(told) if told else Usage()
+
+
+def usage_of_run(finished: Finished | None) -> Usage | UnsetType:
+    """Those of the whole run: subagents and the CLI's own errands are in it."""
+    if finished is None or finished.usage is None:
+        return UNSET
+    return _usage(finished.usage)
+
+
+def models_of(finished: Finished | None) -> dict[str, ModelTokens] | UnsetType:
+    if finished is None or finished.usage is None:
+        return UNSET
+    return {one.model: ModelTokens(_fresh(one), _written(one), one.cached) for one in finished.usage.models}
+
+
+def _usage(counts: _Counts) -> Usage:
+    return Usage(
+        _or_unset(_fresh(counts)),
+        0,  # Gemini's caches are filled unasked, and at no price: there is nothing to create
+        _or_unset(counts.cached),
+        _or_unset(_written(counts)),
+    )
+
+
+def _fresh(counts: _Counts) -> int | None:
+    if counts.input is None or counts.cached is None:
+        return None
+    return max(counts.input - counts.cached, 0)
+
+
+def _written(counts: _Counts) -> int | None:
+    if counts.output is None or counts.thinking is None:
+        return None
+    return counts.output + counts.thinking
+
+
+def _or_unset(count: int | None) -> int | UnsetType:
+    return UNSET if count is None else count
+
+
+def _sum(told: list[Usage]) -> Usage:
+    return Usage(*(_added([getattr(one, name) for one in told]) for name in Usage.__struct_fields__))
+
+
+def _added(counts: list[int | UnsetType]) -> int | UnsetType:
+    known = [count for count in counts if not isinstance(count, UnsetType)]
+    return sum(known) if len(known) == len(counts) else UNSET

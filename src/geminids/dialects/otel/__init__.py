@@ -1,0 +1,255 @@
+"""A run as OpenTelemetry spans, by the semantic conventions for generative AI (1.41.1): made while it goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from geminids.dialects.otel.attributes import (
+    finished_attributes,
+    input_attributes,
+    permission_attributes,
+    request_attributes,
+    run_attributes,
+    started_attributes,
+    tool_attributes,
+    tool_end_attributes,
+)
+from geminids.dialects.otel.clock import Floors
+from geminids.errors import GeminidsError
+from geminids.events.model import (
+    Event,
+    Finished,
+    Notice,
+    PermissionDecided,
+    Started,
+    Text,
+    TokensUsed,
+    ToolFinished,
+    ToolStarted,
+)
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+    from opentelemetry.trace import Span, Tracer
+
+__all__ = ["Spans", "spans", "traceparent_env"]
+
+_SCOPE = "geminids"
+_MS = 1_000_000
+
+
+def traceparent_env(context: Context | None = None) -> dict[str, str]:
+    """`TRACEPARENT` (and `TRACESTATE`) of the current span, or of a context, for `Options.env`; empty without one.
+
+    The CLI hands its environment to its tools: what they trace belongs to the same trace.
+    """
+    _api()
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+    carrier: dict[str, str] = {}
+    TraceContextTextMapPropagator().inject(carrier, context)
+    return {name.upper(): value for name, value in carrier.items()}
+
+
+def spans(events: Iterable[Event], tracer: Tracer | None = None, **how: Any) -> None:
+    """The spans of a run that is over, or of one as it comes; `how` is what `Spans` takes."""
+    told = Spans(tracer, **how)
+    for event in events:
+        told.hear((event,))
+    told.end()
+
+
+class Spans:
+    """Hears events and makes spans: `invoke_agent` for the run, a span for each request to the model and each tool.
+
+    `content=True` puts what was said and what tools were given and gave into the spans. `provider` is `gcp.gemini`,
+    `gcp.vertex_ai`, or `gcp.gen_ai` where that is not known: the events do not tell it. `parent` is the context that
+    the run belongs to, by default the current one.
+    """
+
+    def __init__(
+        self,
+        tracer: Tracer | None = None,
+        *,
+        parent: Context | None = None,
+        content: bool = False,
+        agent_name: str = "gemini",
+        provider: str = "gcp.gen_ai",
+    ) -> None:
+        trace = _api()
+        self._trace = trace
+        self._tracer: Tracer = tracer or trace.get_tracer(_SCOPE)
+        self._parent = parent
+        self._content = content
+        self._agent_name = agent_name
+        self._provider = provider
+        self._run: Span | None = None
+        self._is_over = False
+        self._model: str | None = None
+        self._session: str | None = None
+        self._latest = 0
+        self._tools: dict[str, Span] = {}
+        self._agents: dict[str, Context] = {}
+        self._floors = Floors()
+
+    def start(self) -> Context:
+        """Begin the span of the run now, before its process: for `traceparent_env`. Else the first event does it."""
+        run = self._run or self._begin(None)
+        return self._with(run)
+
+    def hear(self, events: Sequence[Event]) -> bytes:
+        """Nothing is said: the spans go where the tracer sends them."""
+        for event in events:
+            kind = type(event)
+            if kind is Text or self._is_over:
+                continue
+            self._latest = max(self._latest, event.at)
+            if self._run is None:
+                self._begin(event.at)
+            if (told := _HEARD.get(kind)) is not None:
+                told(self, event)
+        return b""
+
+    def end(self) -> bytes:
+        """What is still open was cut off; a run that has said how it ended has nothing open."""
+        if self._run is not None and not self._is_over:
+            self._is_over = True
+            self._end_tools()
+            self._fail(self._run, "_OTHER", "the events end before the run does")
+            self._run.end(self._latest * _MS or None)
+        return b""
+
+    def _begin(self, at: int | None) -> Span:
+        self._run = self._tracer.start_span(
+            f"invoke_agent {self._agent_name}",
+            self._parent,
+            self._trace.SpanKind.INTERNAL,
+            run_attributes(self._agent_name, self._provider),
+            start_time=None if at is None else at * _MS,
+        )
+        return self._run
+
+    def _within(self, parent: str | None) -> Context:
+        """The context of a subagent's call, or of the run."""
+        if parent is not None and parent in self._agents:
+            return self._agents[parent]
+        assert self._run is not None
+        return self._with(self._run)
+
+    def _with(self, span: Span) -> Context:
+        context: Context = self._trace.set_span_in_context(span, self._parent)
+        return context
+
+    def _started(self, event: Started) -> None:
+        assert self._run is not None
+        self._model = event.model or self._model
+        self._session = event.session_id or self._session
+        self._floors.begin(event)
+        self._run.set_attributes(started_attributes(event))
+        if event.attempt > 1:
+            self._run.add_event("geminids.attempt", {"geminids.attempt": event.attempt}, event.at * _MS)
+        elif self._content:
+            self._run.set_attributes(input_attributes(event))
+
+    def _tool_started(self, event: ToolStarted) -> None:
+        if (twin := self._tools.pop(event.id, None)) is not None:
+            self._cut_off(twin, event.at)
+        span = self._tracer.start_span(
+            f"execute_tool {event.name}",
+            self._within(event.parent),
+            self._trace.SpanKind.INTERNAL,
+            tool_attributes(event),
+            start_time=event.at * _MS,
+        )
+        self._tools[event.id] = span
+        if event.kind == "agent":
+            # Kept when the call is over: what its subagent did last may be told after its end.
+            self._agents[event.id] = self._with(span)
+            self._floors.agent_began(event)
+
+    def _tool_finished(self, event: ToolFinished) -> None:
+        span = self._tools.pop(event.id, None)
+        if span is None:
+            return
+        self._floors.tool_ended(event)
+        span.set_attributes(tool_end_attributes(event, content=self._content))
+        if event.status != "ok":
+            self._fail(span, event.status, event.error if self._content else None)
+        span.end(event.at * _MS)
+
+    def _tokens_used(self, event: TokensUsed) -> None:
+        parent, since = self._floors.of_request(event)
+        model = event.model or self._model
+        span = self._tracer.start_span(
+            f"generate_content {model}" if model else "generate_content",
+            self._within(parent),
+            self._trace.SpanKind.CLIENT,
+            request_attributes(event, model, self._provider, self._session),
+            start_time=since * _MS,
+        )
+        span.end(event.at * _MS)
+
+    def _noticed(self, event: Notice) -> None:
+        self._floors.noticed(event)
+        if event.level not in ("warning", "error"):
+            return
+        assert self._run is not None
+        told: dict[str, str | int] = {
+            "geminids.notice.code": event.code,
+            "geminids.notice.level": event.level,
+        }
+        if event.retry is not None and event.retry.http_status is not None:
+            told["http.response.status_code"] = event.retry.http_status
+        if self._content:
+            told["geminids.notice.message"] = event.message
+        self._run.add_event("geminids.notice", told, event.at * _MS)
+
+    def _decided(self, event: PermissionDecided) -> None:
+        span = self._tools.get(event.id) or self._run
+        assert span is not None
+        span.add_event("geminids.permission", permission_attributes(event), event.at * _MS)
+
+    def _finished(self, event: Finished) -> None:
+        assert self._run is not None
+        self._is_over = True
+        self._end_tools()
+        self._run.set_attributes(finished_attributes(event, content=self._content))
+        if event.outcome != "success":
+            kind = event.failure.kind if event.failure else event.outcome
+            self._fail(self._run, kind, event.failure.message if event.failure else event.reason)
+        self._run.end(self._latest * _MS)
+
+    def _end_tools(self) -> None:
+        for span in self._tools.values():
+            self._cut_off(span, self._latest)
+        self._tools.clear()
+
+    def _cut_off(self, span: Span, at: int) -> None:
+        self._fail(span, "cancelled", None)
+        span.end(at * _MS)
+
+    def _fail(self, span: Span, kind: str, why: str | None) -> None:
+        span.set_attribute("error.type", kind)
+        span.set_status(self._trace.Status(self._trace.StatusCode.ERROR, why))
+
+
+_HEARD: dict[type[Event], Any] = {
+    Started: Spans._started,
+    ToolStarted: Spans._tool_started,
+    ToolFinished: Spans._tool_finished,
+    TokensUsed: Spans._tokens_used,
+    Notice: Spans._noticed,
+    PermissionDecided: Spans._decided,
+    Finished: Spans._finished,
+}
+
+
+def _api() -> Any:
+    """`opentelemetry.trace`, imported late: who makes no spans need not have it."""
+    try:
+        from opentelemetry import trace
+    except ImportError:
+        hint = "Install it with: pip install 'geminids[otel]'"
+        raise GeminidsError("spans need opentelemetry-api, which is not there", hint=hint) from None
+    return trace

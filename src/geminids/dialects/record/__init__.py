@@ -1,0 +1,235 @@
+"""The run record of cakit: one JSON object a run, from its events or from the CLI's own json report."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterable, Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from geminids.dialects.record.trajectory import STDERR_LINE
+from geminids.dialects.record.usage import ModelTokens, of_models, of_report
+from geminids.events.model import Event, Finished, Notice, Started, Text, ToolStarted
+from geminids.wire.json_report import read_report
+
+__all__ = [
+    "ModelTokens",
+    "Problem",
+    "Record",
+    "Speaker",
+    "check",
+    "decode",
+    "encode",
+    "from_events",
+    "from_report",
+    "raw_output",
+]
+
+_BAD_INPUT = ("bad_prompt", "bad_option")
+# The request that failed for good is in no count that we have.
+_API_FAILURES = ("network", "server")
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """All that cakit tells of a run; what is not known is None."""
+
+    agent: str = "gemini"
+    agent_version: str | None = None
+    runtime_seconds: float | None = None
+    response: str | None = None
+    models_usage: dict[str, ModelTokens] = {}
+    llm_calls: int | None = None
+    tool_calls: int | None = None
+    total_cost: float | None = None
+    telemetry_log: str | None = None
+    cakit_exit_code: int | None = None
+    command_exit_code: int | None = None
+    output_path: str | None = None
+    trajectory_path: str | None = None
+    raw_output: str | None = None
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """What a strict reader finds wrong, and in which field."""
+
+    field: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.message}"
+
+
+def check(record: Record, *, trajectory: bool = False) -> list[Problem]:
+    """What keeps a run that ended with exit 0 from being a good one; a run that failed says so by its exit code.
+
+    `trajectory`: a path to the trajectory file is demanded too, as cakit's page does and its code does not.
+
+    >>> [str(problem) for problem in check(Record(response="hi", llm_calls=1, tool_calls=0, command_exit_code=0))]
+    ['models_usage: no model with known tokens']
+    """
+    if record.command_exit_code not in (0, None):
+        return []
+    found = []
+    if not (record.response or "").strip():
+        found.append(Problem("response", "there is none" if record.response is None else "it is blank"))
+    if not record.models_usage:
+        found.append(Problem("models_usage", "no model with known tokens"))
+    if record.llm_calls is None or record.llm_calls < 1:
+        found.append(Problem("llm_calls", _count(record.llm_calls, "1")))
+    if record.tool_calls is None or record.tool_calls < 0:
+        found.append(Problem("tool_calls", _count(record.tool_calls, "0")))
+    if trajectory and not record.trajectory_path:
+        found.append(Problem("trajectory_path", "there is none"))
+    return found
+
+
+def _count(number: int | None, least: str) -> str:
+    return "not known" if number is None else f"{number}, where {least} is the least"
+
+
+def encode(record: Record) -> bytes:
+    """The object as cakit prints it: two blanks a level, keys in order, ASCII only."""
+    return json.dumps(msgspec.to_builtins(record), indent=2, sort_keys=True).encode() + b"\n"
+
+
+def decode(said: bytes | str) -> Record:
+    """The record that `encode` wrote, or cakit: there are no `cached_tokens` and `thinking_tokens` then."""
+    return msgspec.json.decode(said, type=Record)
+
+
+def raw_output(stdout: str, stderr: str = "") -> str:
+    """Both outputs of the CLI as one text.
+
+    >>> raw_output("{}", "a warning")
+    '{}\\n\\n----- STDERR -----\\na warning'
+    """
+    return f"{stdout}\n\n{STDERR_LINE}\n{stderr}" if stderr else stdout
+
+
+def from_report(
+    stdout: str,
+    stderr: str = "",
+    *,
+    exit_code: int | None,
+    agent_version: str | None = None,
+    runtime_seconds: float | None = None,
+) -> Record:
+    """The record of a run with `--output-format json`, from what it printed; mask secrets before."""
+    report = read_report(stdout, stderr)
+    response = report.response if report else stdout.strip().rpartition("\n")[2].strip()
+    usage = of_report(report.stats.models if report and report.stats else {})
+    tools = report.stats.tools.total_calls if report and report.stats else None
+    record = Record(
+        agent_version=agent_version,
+        runtime_seconds=runtime_seconds,
+        response=response or None,
+        models_usage=usage.models,
+        llm_calls=usage.requests,
+        tool_calls=tools,
+        command_exit_code=exit_code,
+        raw_output=raw_output(stdout, stderr),
+    )
+    failed = exit_code or (1 if check(record) or (report and report.error) else 0)
+    return replace(record, cakit_exit_code=failed)
+
+
+def from_events(events: Iterable[Event]) -> Record:
+    """The record of a run from its events."""
+    speaker = Speaker()
+    for event in events:
+        speaker.hear((event,))
+    return speaker.record()
+
+
+class Speaker:
+    """Hears a run, and tells its record at the end; paths and raw output are known to who writes the files."""
+
+    def __init__(self) -> None:
+        self._began: Started | None = None
+        self._finished: Finished | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        self._text = io.StringIO(newline="")
+        self._tools = 0
+        self._agents = 0
+        self._failed_requests = 0
+
+    def hear(self, events: Sequence[Event]) -> bytes:
+        add_text = self._text.write
+        for event in events:
+            kind = type(event)
+            if self._finished is not None:
+                break
+            if kind is Text:
+                add_text(event.text)  # type: ignore[attr-defined]
+            elif isinstance(event, ToolStarted):
+                self._on_tool(event)
+                add_text = self._text.write
+            elif isinstance(event, Notice):
+                self._failed_requests += event.retry is not None
+            elif isinstance(event, Started):
+                self._began = event
+                self._begin()
+                add_text = self._text.write
+            elif isinstance(event, Finished):
+                self._finished = event
+        return b""
+
+    def end(self) -> bytes:
+        return encode(self.record())
+
+    def _on_tool(self, event: ToolStarted) -> None:
+        self._tools += 1
+        self._agents += event.kind == "agent"
+        if event.parent is None:
+            # The response is what was said after the last tool.
+            self._text = io.StringIO(newline="")
+
+    def record(self) -> Record:
+        """What is known of the run so far; the whole of it after its `Finished`."""
+        version = self._began.cli_version if self._began else None
+        finished = self._finished
+        if finished is None:
+            response = self._text.getvalue() or None
+            return Record(agent_version=version, response=response, cakit_exit_code=1)
+        record = Record(
+            agent_version=version,
+            runtime_seconds=finished.duration_ms / 1000,
+            response=self._response(finished),
+            models_usage=of_models(finished.usage),
+            llm_calls=self._llm_calls(finished),
+            tool_calls=self._tool_calls(finished),
+            command_exit_code=finished.exit_code,
+        )
+        return replace(record, cakit_exit_code=_exit_code(finished, record))
+
+    def _response(self, finished: Finished) -> str | None:
+        if self._began is None and finished.outcome != "success":
+            return finished.reason or (finished.failure.message if finished.failure else None)
+        return finished.answer or None
+
+    def _llm_calls(self, finished: Finished) -> int | None:
+        """The CLI counts requests that failed as well: each is told when it is tried again."""
+        failure = finished.failure
+        untold = failure is not None and (failure.http_status is not None or failure.kind in _API_FAILURES)
+        if finished.usage is None or finished.usage.requests is None or untold:
+            return None
+        return finished.usage.requests + self._failed_requests
+
+    def _tool_calls(self, finished: Finished) -> int | None:
+        """The CLI counts those of subagents as well: they are not known where the journal was not."""
+        if self._began is None or (self._agents and not finished.complete):
+            return None
+        return self._tools
+
+
+def _exit_code(finished: Finished, record: Record) -> int:
+    if finished.outcome == "success":
+        return 1 if check(record) else 0
+    kind = finished.failure.kind if finished.failure else None
+    if kind in _BAD_INPUT:
+        return 2
+    return 127 if kind == "cli_missing" else finished.exit_code or 1

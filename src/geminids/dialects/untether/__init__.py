@@ -1,0 +1,252 @@
+"""A run as the events of Untether's runners: one started, actions, and exactly one completed, last."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Literal
+
+from msgspec import UNSET
+
+from geminids.dialects.untether.endings import error_of, exited_without_result
+from geminids.dialects.untether.model import (
+    ENGINE,
+    Action,
+    ActionEvent,
+    Changed,
+    CompletedEvent,
+    Detail,
+    Meta,
+    RunUsage,
+    StartedEvent,
+    TokenUsage,
+    UntetherEvent,
+    encode_untether_event,
+)
+from geminids.dialects.untether.tools import kind_and_title, path_in
+from geminids.events.model import (
+    Event,
+    Finished,
+    Notice,
+    PermissionAsked,
+    PermissionDecided,
+    Started,
+    Text,
+    Thought,
+    TokensUsed,
+    ToolFinished,
+    ToolStarted,
+    Usage,
+)
+from geminids.sessions.tokens import ResumeToken, extract_resume_token, format_resume_line
+
+__all__ = [
+    "Action",
+    "ActionEvent",
+    "CompletedEvent",
+    "ResumeToken",
+    "Speaker",
+    "StartedEvent",
+    "Translator",
+    "UntetherEvent",
+    "encode_untether_event",
+    "extract_resume_token",
+    "format_resume_line",
+    "translate",
+]
+
+_PREVIEW = 500
+# Lines of the CLI that are no events of its own, whatever level they have.
+_ODD = {"noise", "unknown_event", "unknown_role", "unknown_update", "protocol", "encoding", "line_too_long"}
+_MODES = {"yolo": "full access", "auto_edit": "edit files"}
+_SESSION = re.compile(r"session ([A-Za-z0-9_-]+), model (.+)")
+
+
+def translate(events: Iterable[Event]) -> Iterator[UntetherEvent]:
+    """A whole run in Untether's events.
+
+    >>> from geminids.events.model import Text
+    >>> list(translate([Text(at=0, seq=0, attempt=1, turn=1, text="half of it")]))[-1].answer
+    'half of it'
+    """
+    translator = Translator()
+    for event in events:
+        yield from translator.hear((event,))
+    yield from translator.end()
+
+
+class Speaker:
+    """The same as lines of JSON."""
+
+    def __init__(self) -> None:
+        self._translator = Translator()
+
+    def hear(self, events: Sequence[Event]) -> bytes:
+        return _lines(self._translator.hear(events))
+
+    def end(self) -> bytes:
+        return _lines(self._translator.end())
+
+
+def _lines(events: Iterable[UntetherEvent]) -> bytes:
+    return b"".join(encode_untether_event(event) + b"\n" for event in events)
+
+
+class Translator:
+    """Hears the events of one run, and tells Untether's."""
+
+    def __init__(self) -> None:
+        self._began: Started | None = None
+        self._session_id: str | None = None
+        self._model: str | None = None
+        self._text = io.StringIO(newline="")
+        self._told_started = False
+        self._told_completed = False
+        self._notes = 0
+        self._open: dict[str, ToolStarted] = {}
+
+    def hear(self, events: Iterable[Event]) -> list[UntetherEvent]:
+        out: list[UntetherEvent] = []
+        if self._told_completed:
+            return out
+        add_text = self._text.write
+        for event in events:
+            kind = type(event)
+            if kind is Text:
+                add_text(event.text)  # type: ignore[attr-defined]
+            elif kind is Finished:
+                self._on_finished(event, out)  # type: ignore[arg-type]
+                break
+            elif (handler := _HANDLERS.get(kind)) is not None:
+                handler(self, event, out)
+                add_text = self._text.write
+        return out
+
+    def end(self) -> list[UntetherEvent]:
+        """The end of events that had no `Finished`: a run without a result."""
+        if self._told_completed:
+            return []
+        self._told_completed = True
+        error = "gemini: the events end before the run does"
+        return [
+            CompletedEvent(
+                ok=False, answer=self._text.getvalue(), resume=self._token(self._session_id), error=error
+            )
+        ]
+
+    def _on_started(self, event: Started, out: list[UntetherEvent]) -> None:
+        self._began = event
+        self._session_id = event.session_id or self._session_id
+        self._model = event.model or self._model
+        self._text = io.StringIO(newline="")
+
+    def _on_notice(self, event: Notice, out: list[UntetherEvent]) -> None:
+        if event.code == "session":
+            # The CLI has loaded: what Untether takes for the start.
+            if found := _SESSION.fullmatch(event.message):
+                self._session_id, self._model = found[1], found[2]
+            self._on_life(event, out)
+        elif event.code in _ODD:
+            detail = Detail(code=event.code, line=event.message)
+            out.append(self._note(event.message, detail, "warning"))
+        elif event.level in ("warning", "error"):
+            out.append(self._note(event.message, Detail(code=event.code), event.level))
+
+    def _on_life(self, event: Event, out: list[UntetherEvent]) -> None:
+        """A sign of a session that has begun."""
+        if self._told_started or not self._session_id:
+            return
+        self._told_started = True
+        began, model = self._began, self._model
+        mode = _MODES.get(began.approval or "") if began else None
+        meta = Meta(model=model or UNSET, pid=began.pid if began else UNSET, permission_mode=mode or UNSET)
+        token = ResumeToken(ENGINE, self._session_id)
+        out.append(StartedEvent(resume=token, meta=None if meta == Meta() else meta))
+
+    def _on_tool_started(self, event: ToolStarted, out: list[UntetherEvent]) -> None:
+        self._on_life(event, out)
+        if not event.id:
+            return
+        self._open[event.id] = event
+        out.append(ActionEvent(action=self._action(event, None), phase="started"))
+
+    def _on_tool_finished(self, event: ToolFinished, out: list[UntetherEvent]) -> None:
+        self._on_life(event, out)
+        began = self._open.pop(event.id, None)
+        if began is None:
+            return
+        ok = event.status == "ok"
+        message = None if ok else event.error
+        out.append(ActionEvent(action=self._action(began, event), phase="completed", ok=ok, message=message))
+
+    def _on_asked(self, event: PermissionAsked, out: list[UntetherEvent]) -> None:
+        self._on_life(event, out)
+        began = self._open.get(event.id)
+        if began is not None:
+            what = f"waits for a permission: {event.command or event.title}"
+            out.append(
+                ActionEvent(action=self._action(began, None), phase="updated", message=what, level="info")
+            )
+
+    def _action(self, began: ToolStarted, over: ToolFinished | None) -> Action:
+        given = (over and over.input) or began.input or {}
+        cwd = self._began.cwd if self._began else ""
+        kind, title = kind_and_title(began.name, given, cwd, paths=began.paths, told=began.title)
+        path = path_in(given) or (began.paths[0] if began.paths else None)
+        detail = Detail(
+            tool_name=began.name,
+            input=given,
+            tool_id=began.id,
+            changes=(Changed(path),) if kind == "file_change" and path else UNSET,
+            output_preview=over.output[:_PREVIEW] if over and over.output is not None else UNSET,
+            exit_code=over.exit_code if over and over.exit_code is not None else UNSET,
+            parent_tool_use_id=began.parent or UNSET,
+        )
+        return Action(began.id, kind, title, detail)
+
+    def _on_finished(self, event: Finished, out: list[UntetherEvent]) -> None:
+        self._session_id = event.session_id or self._session_id
+        if event.text:
+            self._on_life(event, out)
+        self._told_completed = True
+        error = error_of(event)
+        if error is not None and event.failure is not None and exited_without_result(event):
+            out.append(self._note(error, Detail(code=event.failure.kind), "warning"))
+        out.append(
+            CompletedEvent(
+                ok=event.outcome == "success",
+                answer=event.text,
+                resume=None if event.clear_session else self._token(self._session_id),
+                error=error,
+                usage=_usage(event.usage, event.duration_ms),
+            )
+        )
+
+    def _note(self, message: str, detail: Detail, level: Literal["warning", "error"]) -> ActionEvent:
+        self._notes += 1
+        action = Action(f"{ENGINE}.note.{self._notes}", "warning", message, detail)
+        return ActionEvent(action=action, phase="completed", ok=False, message=message, level=level)
+
+    @staticmethod
+    def _token(session_id: str | None) -> ResumeToken | None:
+        return ResumeToken(ENGINE, session_id) if session_id else None
+
+
+_Handler = Callable[[Translator, Any, list[UntetherEvent]], None]
+_HANDLERS: dict[type, _Handler] = {
+    Started: Translator._on_started,
+    Notice: Translator._on_notice,
+    ToolStarted: Translator._on_tool_started,
+    ToolFinished: Translator._on_tool_finished,
+    PermissionAsked: Translator._on_asked,
+    **dict.fromkeys((Thought, TokensUsed, PermissionDecided), Translator._on_life),
+}
+
+
+def _usage(usage: Usage | None, duration_ms: int) -> RunUsage | None:
+    if usage is None or (usage.input is None and usage.output is None):
+        return None
+    cached = UNSET if usage.cached is None else usage.cached
+    tokens = TokenUsage(input_tokens=usage.input, output_tokens=usage.output, cache_read_tokens=cached)
+    return RunUsage(usage=tokens, duration_ms=duration_ms)

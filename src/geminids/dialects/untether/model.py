@@ -1,0 +1,139 @@
+"""The events of Untether's runners, as values and as JSON."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Literal
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from geminids.dialects.untether.tools import Kind
+from geminids.sessions.tokens import ResumeToken
+
+__all__ = [
+    "ENGINE",
+    "Action",
+    "ActionEvent",
+    "Changed",
+    "CompletedEvent",
+    "Detail",
+    "Meta",
+    "ResumeToken",
+    "RunUsage",
+    "StartedEvent",
+    "TokenUsage",
+    "UntetherEvent",
+    "encode_untether_event",
+]
+
+ENGINE = "gemini"
+
+
+class Changed(msgspec.Struct, frozen=True):
+    """A file that a tool call is about."""
+
+    path: str
+    kind: Literal["update"] = "update"
+
+
+class Detail(msgspec.Struct, frozen=True, kw_only=True):
+    """What an action has beside its title: of a tool, the call and what came of it; of a warning, code and line."""
+
+    tool_name: str | UnsetType = UNSET
+    input: dict[str, Any] | UnsetType = UNSET
+    tool_id: str | UnsetType = UNSET
+    changes: tuple[Changed, ...] | UnsetType = UNSET
+    output_preview: str | UnsetType = UNSET
+    exit_code: int | UnsetType = UNSET
+    parent_tool_use_id: str | UnsetType = UNSET
+    code: str | UnsetType = UNSET
+    line: str | UnsetType = UNSET
+
+
+class Action(msgspec.Struct, frozen=True):
+    """Something that the agent does, or that is to be noted."""
+
+    id: str
+    kind: Kind
+    title: str
+    detail: Detail
+
+
+class Meta(msgspec.Struct, frozen=True, kw_only=True):
+    """For the footer of a chat message."""
+
+    model: str | UnsetType = UNSET
+    pid: int | UnsetType = UNSET
+    permission_mode: str | UnsetType = msgspec.field(default=UNSET, name="permissionMode")
+
+
+class TokenUsage(msgspec.Struct, frozen=True, kw_only=True):
+    """Input with cached tokens, output without thinking, as the CLI's own sums have them."""
+
+    input_tokens: int | None
+    output_tokens: int | None
+    cache_read_tokens: int | UnsetType = UNSET
+
+
+class RunUsage(msgspec.Struct, frozen=True, kw_only=True):
+    """What the run took."""
+
+    usage: TokenUsage
+    duration_ms: int
+
+
+class StartedEvent(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="started"):
+    """The session is known."""
+
+    engine: str = ENGINE
+    resume: ResumeToken
+    title: str | None = ENGINE
+    meta: Meta | None = None
+
+
+class ActionEvent(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="action"):
+    """An action begins, or is over."""
+
+    engine: str = ENGINE
+    action: Action
+    phase: Literal["started", "updated", "completed"]
+    ok: bool | None = None
+    message: str | None = None
+    level: Literal["debug", "info", "warning", "error"] | None = None
+
+
+class CompletedEvent(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="completed"):
+    """The run is over; nothing comes after it."""
+
+    engine: str = ENGINE
+    ok: bool
+    answer: str
+    resume: ResumeToken | None = None
+    error: str | None = None
+    usage: RunUsage | None = None
+
+
+UntetherEvent = StartedEvent | ActionEvent | CompletedEvent
+
+_encoder = msgspec.json.Encoder()
+
+
+def encode_untether_event(event: UntetherEvent) -> bytes:
+    """One event as one line of JSON, without the newline; all fields, nulls included."""
+    try:
+        return _encoder.encode(event)
+    except (UnicodeEncodeError, RecursionError):
+        return _awkward(event)
+
+
+def _awkward(event: UntetherEvent) -> bytes:
+    """Half a character, or an input as deep as JSON can be: told as well as it can be."""
+    try:
+        return json.dumps(msgspec.to_builtins(event), separators=(",", ":")).encode()
+    except RecursionError:
+        # Nothing but a tool's input can be deep.
+        assert isinstance(event, ActionEvent)
+        detail = msgspec.structs.replace(event.action.detail, input={})
+        action = msgspec.structs.replace(event.action, detail=detail)
+        return encode_untether_event(msgspec.structs.replace(event, action=action))

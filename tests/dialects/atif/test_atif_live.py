@@ -1,0 +1,198 @@
+"""Runs as ATIF documents."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from atif_check import check
+from geminids.dialects.atif.live import Speaker
+from geminids.events.model import (
+    AnyEvent,
+    Event,
+    Finished,
+    PermissionDecided,
+    Started,
+    Text,
+    Thought,
+    TokensUsed,
+    ToolFinished,
+    ToolStarted,
+)
+from golden import GOLDEN, check_golden, spoken
+from random_events import RECORDED, any_events, lawful_runs, recorded, text_of
+
+_COMMON: dict[str, Any] = {"at": 1_794_800_000_000, "seq": 0, "attempt": 1, "turn": 1}
+
+
+def _document(events: Sequence[Event]) -> Any:
+    speaker = Speaker()
+    assert speaker.hear(events) == b""
+    return json.loads(speaker.end())
+
+
+def _started(**fields: Any) -> Started:
+    given = {"session_id": "s1", "model": "flash", "cwd": "/x", "cli_version": "0.61.0", "prompt": "Do it."}
+    return Started(**{**_COMMON, "run_id": "run-1", "lane": "headless", "pid": 1, **given, **fields})
+
+
+def _tool(**fields: Any) -> dict[str, Any]:
+    return {**_COMMON, "id": "t1", "name": "read_file", "input": {"file_path": "a"}, **fields}
+
+
+def _begin(**fields: Any) -> ToolStarted:
+    return ToolStarted(**_tool(kind="read", title="Read a", **fields))
+
+
+def _tokens(role: Any = "main", **fields: int | None) -> TokensUsed:
+    known: dict[str, Any] = dict.fromkeys(("input", "cached", "output", "thinking", "tool"))
+    return TokensUsed(**_COMMON, model="gemini-3.8-flash", role=role, **{**known, **fields})
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_recorded_runs(name: str) -> None:
+    """Each recorded run is a valid document, to the byte the one that was looked at."""
+    said = spoken("atif", name)
+    check(json.loads(said))
+    check_golden(GOLDEN / "atif" / f"{name}.json", said)
+
+
+@given(st.one_of(any_events, lawful_runs()))
+def test_whatever_is_heard_is_a_valid_document(events: list[AnyEvent]) -> None:
+    """No sequence of events makes it raise, and the format's rules hold for all of them."""
+    check(_document(events))
+
+
+@given(lawful_runs())
+def test_text_is_preserved(events: list[AnyEvent]) -> None:
+    """The agent's messages, joined, are what it said in its last attempt."""
+    steps = _document(events)["steps"]
+    said = "".join(step["message"] for step in steps if step["source"] == "agent")
+    assert said == text_of(events)
+
+
+def test_a_run_of_tools() -> None:
+    """A step a turn: results sit in the step of their calls, with exit code and time."""
+    document = _document(recorded("tools"))
+    assert [step["source"] for step in document["steps"]] == ["user", *["agent"] * 4]
+    user, first, second, *_, last = document["steps"]
+    assert user["message"] == "Do the tools."
+    assert first["reasoning_content"] == "Look: I read."
+    assert [call["function_name"] for call in first["tool_calls"]] == ["read_file", "write_file"]
+    assert first["observation"]["results"][0]["content"] == "hello\n"
+    shell = second["observation"]["results"][1]
+    assert shell["content"] == "out"
+    assert shell["extra"]["exit_code"] == 3
+    assert last["message"] == "done."
+    assert document["final_metrics"] == {
+        "total_prompt_tokens": 4000,
+        "total_completion_tokens": 108,
+        "total_cached_tokens": 1200,
+        "total_steps": 5,
+    }
+
+
+def test_a_subagent_has_a_trajectory_of_its_own() -> None:
+    """Its thoughts and calls are embedded, begin with its prompt, and its call refers to them."""
+    document = _document(recorded("subagent"))
+    (inner,) = document["subagent_trajectories"]
+    (result,) = document["steps"][1]["observation"]["results"]
+    assert result["subagent_trajectory_ref"] == [{"trajectory_id": inner["trajectory_id"]}]
+    assert inner["agent"]["name"] == "generalist"
+    assert [step["source"] for step in inner["steps"]] == ["user", "agent", "agent"]
+    assert inner["steps"][0]["message"] == "Do the subtask."
+    assert inner["steps"][1]["reasoning_content"] == "Sub: I read."
+    assert document["final_metrics"]["total_prompt_tokens"] == 27176
+
+
+def test_why_it_ended_is_the_last_step() -> None:
+    """A run that did not succeed says so: in a step of the system, and in `extra`."""
+    document = _document(recorded("max_turns"))
+    last = document["steps"][-1]
+    assert last["source"] == "system"
+    assert document["extra"]["outcome"] == "max_turns"
+    end = recorded("max_turns")[-1]
+    assert isinstance(end, Finished)
+    assert last["message"] == end.reason
+
+
+def test_a_run_that_never_began() -> None:
+    """Not one event, and still a valid document: with an empty step, and no outcome."""
+    document = _document([])
+    check(document)
+    assert [step["message"] for step in document["steps"]] == [""]
+    assert document["extra"] == {"complete": False}
+    assert "session_id" not in document
+
+
+def test_the_last_attempt_counts() -> None:
+    """What an attempt said that was given up is not in the document."""
+    lost = Text(**_COMMON, text="lost")
+    kept = Text(**_COMMON, text="kept")
+    document = _document([_started(), lost, _started(session_id="s2"), kept])
+    assert [step["message"] for step in document["steps"]] == ["Do it.", "kept"]
+    assert document["session_id"] == "s2"
+    assert document["extra"]["attempts"] == 2
+
+
+def test_an_input_that_is_known_late() -> None:
+    """On the warm lane the end of a call tells its input, and whether it was allowed."""
+    decided = PermissionDecided(
+        **_COMMON, id="t1", tool="read_file", decision="deny", by="person", reason="no"
+    )
+    end = ToolFinished(**_tool(status="denied", error="not allowed"))
+    step = _document([_begin(input=None), decided, end])["steps"][0]
+    (call,) = step["tool_calls"]
+    assert call["arguments"] == {"file_path": "a"}
+    assert call["extra"] == {"permission": {"decision": "deny", "by": "person", "reason": "no"}}
+    assert step["observation"]["results"] == [
+        {"source_call_id": "t1", "content": "not allowed", "extra": {"status": "denied"}}
+    ]
+
+
+def test_a_decision_about_no_call() -> None:
+    """A decision whose call was never told of changes nothing."""
+    decided = PermissionDecided(**_COMMON, id="t9", tool="x", decision="deny", by="rule")
+    assert _document([_started(), decided]) == _document([_started()])
+
+
+def test_results_and_calls_by_themselves() -> None:
+    """A call without its end has no result; an end without its call makes the call."""
+    step = _document([_begin(id="t0"), ToolFinished(**_tool(status="ok", output="x"))])["steps"][0]
+    assert [call["tool_call_id"] for call in step["tool_calls"]] == ["t0", "t1"]
+    assert [one["source_call_id"] for one in step["observation"]["results"]] == ["t1"]
+
+
+def test_a_subagent_whose_call_goes_on() -> None:
+    """What it did is told and referred to, also where its call has not ended, or was never told of."""
+    inner = Thought(**_COMMON, subject=None, text="hm", parent="t1")
+    other = Thought(**_COMMON, subject=None, text="hm", parent="t7")
+    document = _document([_begin(name="invoke_agent"), inner, other])
+    check(document)
+    (result,) = document["steps"][0]["observation"]["results"]
+    assert result == {"source_call_id": "t1", "subagent_trajectory_ref": [{"trajectory_id": "t1"}]}
+    assert [one["trajectory_id"] for one in document["subagent_trajectories"]] == ["t1", "t7"]
+    assert document["subagent_trajectories"][1]["agent"]["name"] == "subagent"
+
+
+def test_tokens_that_are_not_known() -> None:
+    """What no request told is left out, and never 0; without an end, the requests are the totals."""
+    document = _document([_tokens(input=5, tool=2), _tokens(role="utility", input=1)])
+    (step,) = document["steps"]
+    assert step["metrics"] == {"prompt_tokens": 7, "extra": {"tool_tokens": 2}}
+    assert document["final_metrics"] == {"total_prompt_tokens": 8, "total_steps": 1}
+
+
+def test_arguments_as_deep_as_json_can_be() -> None:
+    """They cost the arguments, not the document."""
+    deep: Any = {}
+    for _ in range(5000):
+        deep = {"a": deep}
+    document = _document([_begin(input=deep)])
+    check(document)
+    assert document["steps"][0]["tool_calls"][0]["arguments"] == {}

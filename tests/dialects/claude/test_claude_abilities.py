@@ -1,0 +1,55 @@
+"""What can be asked of the installed CLI."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from geminids.config.places import Places
+from geminids.dialects.claude.abilities import capabilities
+
+
+def _package(folder: Path, version: str) -> str:
+    (folder / "bundle").mkdir(parents=True)
+    (folder / "bundle" / "gemini.js").write_text("// nothing\n")
+    manifest = {"name": "@google/gemini-cli", "version": version, "bin": {"gemini": "bundle/gemini.js"}}
+    (folder / "package.json").write_text(json.dumps(manifest))
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("version", "thinking", "knows", "knows_not"),
+    [
+        ("0.61.0", True, "gemini-3.8-flash", None),
+        ("0.41.2", True, "gemini-3-flash-preview", "gemini-3.8-flash"),
+        ("0.24.0", False, "gemini-2.5-pro", "gemini-3.1-pro-preview"),
+    ],
+)
+def test_each_release_has_its_own(
+    tmp_path: Path, node: Path, version: str, thinking: bool, knows: str, knows_not: str | None
+) -> None:
+    """Models by release, thinking where the journal tells it; the names are those of the other system."""
+    package = _package(tmp_path / "cli", version)
+    environ = {"HOME": str(tmp_path), "PATH": str(node.parent)}
+    told = capabilities(package, environ=environ, places=Places(tmp_path / "g"))
+    shown = msgspec.to_builtins(told)
+    assert (shown["installed"], shown["supportsModels"], shown["supportsSlashCommands"]) == (
+        True,
+        True,
+        False,
+    )
+    assert (shown["version"], shown["supportsThinking"]) == (version, thinking)
+    assert shown["cliPath"].endswith("bundle/gemini.js")
+    ids = {model["id"] for model in shown["models"]}
+    assert knows in ids
+    assert knows_not not in ids
+
+
+def test_nothing_installed_offers_nothing(tmp_path: Path) -> None:
+    """And is no error."""
+    environ = {"HOME": str(tmp_path), "PATH": str(tmp_path)}
+    told = capabilities(environ=environ, places=Places(tmp_path / "g"))
+    assert (told.installed, told.supports_models, told.models, told.cli_path) == (False, False, (), None)
