@@ -12,7 +12,9 @@ def main() -> int:
     """Read the report from stdin, say the figure, and fail below `LEAST`; the worst files are named then."""
     report = json.load(sys.stdin)
     taken = _share(report["totals"])
-    print(f"branches of wire, events and dialects that their tests took: {taken:.1f} % (at least {LEAST:g} %)")
+    print(
+        f"branches of wire, events and dialects that their tests took: {taken:.1f} % (at least {LEAST:g} %)"
+    )
     if taken >= LEAST:
         return 0
     files = sorted((_share(file["summary"]), name) for name, file in report["files"].items())

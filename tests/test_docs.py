@@ -19,7 +19,9 @@ def _words(page: str) -> set[str]:
 def test_every_module_is_on_the_map() -> None:
     """docs/architecture.md has a line for each."""
     words = _words("docs/architecture.md")
-    modules = {file.stem for file in (ROOT / "src" / "geminids").rglob("*.py") if not file.stem.startswith("__")}
+    modules = {
+        file.stem for file in (ROOT / "src" / "geminids").rglob("*.py") if not file.stem.startswith("__")
+    }
     assert modules - words == set()
 
 
