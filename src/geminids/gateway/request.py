@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
+from functools import cached_property
 from typing import Any, Literal
 
 import msgspec
@@ -46,7 +47,7 @@ def read_route(path: str) -> Route:
     return Route(_METHODS.get(found["call"], "other"), found["model"])
 
 
-class Request(msgspec.Struct, frozen=True):
+class Request(msgspec.Struct, frozen=True, dict=True):
     """One request. The key that came with it is in `key` alone: headers and path hold `***` in its place."""
 
     n: int
@@ -56,23 +57,31 @@ class Request(msgspec.Struct, frozen=True):
     method: Method
     model: str | None
     headers: dict[str, str]
-    body: Any
-    size: int = 0
+    raw: bytes
     key: str | None = None
 
     @classmethod
     def read(cls, n: int, at: float, verb: str, target: str, headers: dict[str, str], body: bytes) -> Request:
-        """Take a request apart. A body that is not JSON is kept as None."""
+        """Take a request apart."""
         route = read_route(target)
         shown, key = _take_key(headers)
         in_query = _KEY_IN_QUERY.search(target)
         if in_query is not None:
             key = key or in_query[0]
             target = _KEY_IN_QUERY.sub(MASK, target)
-        return cls(n, at, verb, target, route.method, route.model, shown, _decoded(body), len(body), key)
+        return cls(n, at, verb, target, route.method, route.model, shown, body, key)
 
     def __repr__(self) -> str:
         return f"Request(n={self.n}, method={self.method!r}, model={self.model!r}, path={self.path!r})"
+
+    @cached_property
+    def body(self) -> Any:
+        """What was asked, decoded when somebody looks; None where it is not JSON."""
+        return _decoded(self.raw)
+
+    @property
+    def size(self) -> int:
+        return len(self.raw)
 
     @property
     def has_key(self) -> bool:

@@ -46,12 +46,15 @@ class Gateway:
         port: int = 0,
         keep: int | None = None,
         on_answer: Callable[[Request, str], None] | None = None,
+        on_end: Callable[[str], None] | None = None,
     ) -> None:
         """`keep`: how many requests to remember (default: all). `on_answer(request, kind)` is called in the
-        gateway's thread when an answer begins."""
+        gateway's thread when an answer begins, `on_end(why)` when the thread ends."""
         self.upstream: Upstream = script if isinstance(script, Upstream) else Scripted(script)
         self._wanted_port = port
         self._on_answer = on_answer
+        self._on_end = on_end
+        self._stopped = False
         self._changed = threading.Condition()
         self._requests: deque[Request] = deque(maxlen=keep)
         self._gone: deque[Request] = deque(maxlen=keep)
@@ -61,15 +64,20 @@ class Gateway:
         self._socket: socket.socket | None = None
         self._port: int | None = None
         self._thread: threading.Thread | None = None
-        self._ready = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._scope: anyio.CancelScope | None = None
 
     # Its life.
 
     def start(self) -> Self:
-        """Open the port. Returns at once: connections wait in the backlog until the thread is up."""
-        if self._thread is not None:
+        """Open the port and answer. Returns at once: connections wait in the backlog until the thread is up."""
+        self.listen()
+        self.begin()
+        return self
+
+    def listen(self) -> None:
+        """Open the port; nothing is answered before `begin`."""
+        if self._socket is not None:
             raise GeminidsError("this gateway has been started already")
         listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         try:
@@ -82,27 +90,43 @@ class Gateway:
         listener.setblocking(False)
         self._socket = listener
         self._port = listener.getsockname()[1]
+
+    def begin(self) -> None:
+        """Answer from now on; does nothing where that is so already."""
+        with self._changed:
+            if self._thread is not None or self._stopped:
+                return
+            self._thread = self._made_thread()
+        self._thread.start()
+
+    def _made_thread(self) -> threading.Thread:
         # A fresh context: the thread must not believe that it is inside the caller's event loop.
         target = contextvars.Context().run
-        self._thread = threading.Thread(
-            target=target, args=(self._live,), name="geminids-gateway", daemon=True
-        )
-        self._thread.start()
-        return self
+        return threading.Thread(target=target, args=(self._live,), name="geminids-gateway", daemon=True)
 
     def close(self) -> None:
         """Drop every connection, stalled ones too, and end the thread. Closing twice does no harm."""
-        thread = self._thread
-        if thread is None or not thread.is_alive():
-            return
-        self._ready.wait()
-        if self._loop is not None and self._scope is not None:
+        self.stop()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def stop(self) -> None:
+        """Close, and do not wait for it."""
+        with self._changed:
+            self._stopped = True
+            if self._thread is None and self._socket is not None:
+                self._socket.close()
+            loop, scope = self._loop, self._scope
+        if loop is not None and scope is not None:
             try:
-                self._loop.call_soon_threadsafe(self._scope.cancel)
+                loop.call_soon_threadsafe(scope.cancel)
             except RuntimeError:
                 pass  # The loop has ended by itself.
-        if thread is not threading.current_thread():
-            thread.join()
+
+    @property
+    def ended(self) -> bool:
+        """Whether it will answer no more."""
+        return self._stopped or (self._thread is not None and not self._thread.is_alive())
 
     def __enter__(self) -> Self:
         return self.start()
@@ -212,11 +236,15 @@ class Gateway:
 
             anyio.run(self._serve, backend="asyncio")
         except BaseException as error:  # Nobody above this would see it.
-            self.failed(f"the gateway ended: {type(error).__name__}: {error}")
+            why = f"{type(error).__name__}: {error}"
+            self.failed(f"the gateway ended: {why}")
+        else:
+            why = "it was closed"
         finally:
-            self._ready.set()
             if self._socket is not None:
                 self._socket.close()
+            if self._on_end is not None:
+                self._on_end(why)
 
     async def _serve(self) -> None:
         import asyncio
@@ -237,9 +265,11 @@ class Gateway:
 
         assert self._socket is not None
         async with await anyio.abc.SocketListener.from_socket(self._socket) as listener:
-            with anyio.CancelScope() as self._scope:
-                self._loop = asyncio.get_running_loop()
-                self._ready.set()
+            with anyio.CancelScope() as scope:
+                with self._changed:
+                    self._scope, self._loop = scope, asyncio.get_running_loop()
+                    if self._stopped:
+                        scope.cancel()
                 await listener.serve(serve)
 
     def _counted(self, change: int) -> None:

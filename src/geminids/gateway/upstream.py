@@ -9,7 +9,7 @@ import msgspec
 
 from geminids.gateway.request import Request
 
-__all__ = ["Body", "Cut", "Head", "Part", "Stall", "Upstream", "Wait"]
+__all__ = ["Body", "Cut", "Head", "Mismatch", "Part", "Stall", "Upstream", "UpstreamFault", "Wait"]
 
 
 class Head(msgspec.Struct, frozen=True):
@@ -43,8 +43,32 @@ class Cut(msgspec.Struct, frozen=True):
 Part = Head | Body | Wait | Stall | Cut
 
 
+class UpstreamFault(Exception):
+    """The way to whoever answers is broken: no connection, a TLS error, an answer that was cut.
+
+    `kind` is one of dns, connect, proxy, tls, cut, protocol.
+    """
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.message = message
+
+
+class Mismatch(Exception):
+    """A request that a replay has no answer for."""
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
 @runtime_checkable
 class Upstream(Protocol):
-    """Who answers. One `Head` comes before the first `Body`; the end of the iteration ends the answer."""
+    """Who answers. One `Head` comes before the first `Body`; the end of the iteration ends the answer.
+
+    Raises `UpstreamFault` where the answer cannot be had, or not to its end.
+    """
 
     def answer(self, request: Request) -> AsyncIterator[Part]: ...

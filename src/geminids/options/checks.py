@@ -10,7 +10,7 @@ import msgspec
 
 from geminids.errors import OptionsError
 from geminids.options import values
-from geminids.options.model import Approval, Leftovers, McpServer, Options, WhenBusy
+from geminids.options.model import Approval, GatewayMode, Leftovers, McpServer, Options, WhenBusy
 from geminids.options.permissions import CAPABILITIES, Permissions, Power
 from geminids.redact import Redactor, secrets_of
 
@@ -70,11 +70,27 @@ def _problems(options: Options) -> list[tuple[str, str]]:
             found.append((name, what))
     if options.resume is not None and options.session_id is not None:
         found.append(("session_id", "cannot be given together with resume: a resumed session has its id"))
+    found += _gateway_problems(options)
     if options.variables and options.template is None:
         found.append(("variables", "there is no template that they could be put into"))
     if not found or "cwd" not in dict(found):
         found += _cwd_problems(options)
     return found
+
+
+def _gateway_problems(options: Options) -> list[tuple[str, str]]:
+    """What of the gateway's options speaks against each other."""
+    modes = [name for name in ("offline", "record", "replay") if getattr(options, name)]
+    found = []
+    if len(modes) > 1:
+        found.append((modes[1], f"cannot be given together with {modes[0]}"))
+    if options.gateway == "off":
+        limits = ("max_budget", "day_budget", "requests_per_minute", "only_models", "key_from", *_RECORDS)
+        found += [(name, "needs the gateway, which is off") for name in limits if getattr(options, name)]
+    return found
+
+
+_RECORDS = ("record", "replay")
 
 
 def _cwd_problems(options: Options) -> list[tuple[str, str]]:
@@ -185,6 +201,14 @@ _CHECKS: dict[str, values.Check] = {
     "system_prompt": values.optional(values.file),
     "max_turns": values.optional(values.whole(1, 100_000)),
     "max_attempts": values.optional(values.whole(1, 10)),
+    "max_budget": values.optional(values.dollars),
+    "max_tokens": values.optional(values.whole(1, 10**15)),
+    "max_requests": values.optional(values.whole(1, 10**9)),
+    "day_budget": values.optional(values.dollars),
+    "day_tokens": values.optional(values.whole(1, 10**15)),
+    "day_requests": values.optional(values.whole(1, 10**9)),
+    "requests_per_minute": values.optional(values.whole(1, 10**9)),
+    "only_models": values.each(values.model),
     "timeout": values.optional(values.seconds(zero=False)),
     "idle_timeout": values.optional(values.seconds(zero=False)),
     "start_timeout": values.optional(values.seconds(zero=False)),
@@ -198,6 +222,10 @@ _CHECKS: dict[str, values.Check] = {
     "env_only": values.optional(values.each(values.variable_name)),
     "telemetry": values.flag,
     "offline": values.flag,
+    "gateway": values.one_of(*get_args(GatewayMode)),
+    "key_from": values.optional(values.key_place),
+    "record": values.optional(values.text),
+    "replay": values.optional(values.file),
     "literal": values.flag,
     "line_limit": values.whole(1024, 2**40),
 }

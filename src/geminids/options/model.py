@@ -13,12 +13,13 @@ from msgspec import Meta
 
 from geminids.options.permissions import Permissions
 
-__all__ = ["Approval", "Effort", "Leftovers", "McpServer", "Options", "WhenBusy"]
+__all__ = ["Approval", "Effort", "GatewayMode", "Leftovers", "McpServer", "Options", "WhenBusy"]
 
 Approval = Literal["default", "auto_edit", "yolo", "plan"]
 Effort = Literal["none", "minimal", "low", "medium", "high"]
 Leftovers = Literal["end", "keep"]
 WhenBusy = Literal["wait", "fail"]
+GatewayMode = Literal["auto", "on", "off"]
 
 MEGABYTE = 1024 * 1024
 
@@ -27,6 +28,9 @@ Seconds = Annotated[float, Meta(gt=0, lt=10**9)]
 Turns = Annotated[int, Meta(ge=1, le=100_000)]
 Attempts = Annotated[int, Meta(ge=1, le=10)]
 Budget = Annotated[int, Meta(ge=0, le=1_000_000)]
+Dollars = Annotated[float, Meta(gt=0, le=10**9)]
+Tokens = Annotated[int, Meta(ge=1, le=10**15)]
+Requests = Annotated[int, Meta(ge=1, le=10**9)]
 
 
 class McpServer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -116,6 +120,32 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
         Attempts | None,
         Meta(description="How often the CLI tries a failing request; its own default takes minutes."),
     ] = None
+    max_budget: Annotated[
+        Dollars | None, Meta(description="What the requests of a run or a chat may cost, in dollars.")
+    ] = None
+    max_tokens: Annotated[
+        Tokens | None, Meta(description="How many tokens the requests of a run or a chat may take.")
+    ] = None
+    max_requests: Annotated[
+        Requests | None, Meta(description="How many requests to a model a run or a chat may send.")
+    ] = None
+    day_budget: Annotated[
+        Dollars | None, Meta(description="What all runs of this user may cost in a day, in dollars.")
+    ] = None
+    day_tokens: Annotated[
+        Tokens | None, Meta(description="How many tokens all runs of this user may take in a day.")
+    ] = None
+    day_requests: Annotated[
+        Requests | None, Meta(description="How many requests all runs of this user may send in a day.")
+    ] = None
+    requests_per_minute: Annotated[
+        Requests | None,
+        Meta(description="How many requests all runs of this process may send in a minute."),
+    ] = None
+    only_models: Annotated[
+        tuple[str, ...],
+        Meta(description="Models that requests may go to (`gemini-3*-flash` is a pattern); else any."),
+    ] = ()
     timeout: Annotated[Seconds | None, Meta(description="Ends the run after this many seconds.")] = None
     idle_timeout: Annotated[
         Seconds | None,
@@ -155,6 +185,23 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     offline: Annotated[bool, Meta(description="Talk to the built-in scripted model: no key, no network.")] = (
         False
     )
+    gateway: Annotated[
+        GatewayMode,
+        Meta(
+            description="Whether requests go through our own gateway, so that no tool can reach the key; `auto` "
+            "where a budget, a recording or an untrusted folder with a shell asks for it."
+        ),
+    ] = "auto"
+    key_from: Annotated[
+        str | None,
+        Meta(description="Where the API key is: `file:PATH` or `keyring:SERVICE/USER`; only the gateway reads it."),
+    ] = None
+    record: Annotated[
+        str | None, Meta(description="Write the requests and answers of the run to this cassette file.")
+    ] = None
+    replay: Annotated[
+        str | None, Meta(description="Answer the requests of the run from this cassette file: no key, no network.")
+    ] = None
     literal: Annotated[bool, Meta(description="Take the prompt as text alone: no /command, no @path.")] = (
         False
     )

@@ -11,11 +11,13 @@ from geminids.options.model import Effort
 
 __all__ = [
     "Check",
+    "dollars",
     "each",
     "effort",
     "file",
     "flag",
     "folder",
+    "key_place",
     "kind",
     "model",
     "name",
@@ -89,6 +91,22 @@ def seconds(*, zero: bool) -> Check:
         return None
 
     return check
+
+
+def dollars(value: Any) -> str | None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= 10**9:
+        return f"is {shown(value)}, not an amount of dollars above 0"
+    return None
+
+
+def key_place(value: Any) -> str | None:
+    if what := text(value):
+        return what
+    scheme, colon, rest = value.partition(":")
+    if colon and rest and scheme in ("file", "keyring"):
+        return None
+    # The value is not shown: somebody may have given the key itself.
+    return "is neither file:PATH nor keyring:SERVICE/USER (the key itself has no place in options)"
 
 
 def whole(low: int, high: int) -> Check:

@@ -1,0 +1,97 @@
+"""The gateway of this process: one for all its runs, there while somebody has a lease."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+from geminids.gateway.lease import Lease, Leases
+from geminids.gateway.leased import Leased
+from geminids.gateway.server import Gateway
+from geminids.gateway.told import Halt
+
+__all__ = ["HostGateway", "OpenLease", "open_lease"]
+
+
+class HostGateway:
+    """A gateway with a door. It listens from the first lease on, and serves once `begin` was called."""
+
+    def __init__(self) -> None:
+        self.leases = Leases()
+        self._pid = os.getpid()
+        self._server = Gateway(Leased(self.leases, lambda: self._server.port), keep=0, on_end=self._ended)
+        self._server.listen()
+
+    @property
+    def url(self) -> str:
+        return self._server.url
+
+    @property
+    def usable(self) -> bool:
+        """Not one that has ended, nor one of a process that this one was forked from."""
+        return self._pid == os.getpid() and not self._server.ended
+
+    def begin(self) -> None:
+        """Answer: connections have waited in the backlog until now. Not before the CLI is spawned, since the
+        thread's imports would be in its way."""
+        self._server.begin()
+
+    def stop(self) -> None:
+        self._server.stop()
+
+    def _ended(self, why: str) -> None:
+        """Nobody will answer any more: each run that counts on us has to hear it."""
+        for lease in self.leases.all():
+            lease.tell(
+                Halt(
+                    kind="gone",
+                    message=f"the gateway between the CLI and the API has ended: {why}",
+                    hint="Run again; if it stays so, run with gateway='off' and report it.",
+                )
+            )
+
+
+class OpenLease:
+    """A lease in use: `env` is for the CLI, `close` makes the token worthless."""
+
+    def __init__(self, gateway: HostGateway, lease: Lease) -> None:
+        self._gateway = gateway
+        self.lease = lease
+
+    @property
+    def url(self) -> str:
+        return self._gateway.url
+
+    @property
+    def token(self) -> str:
+        return self.lease.token
+
+    def begin(self) -> None:
+        self._gateway.begin()
+
+    def close(self) -> None:
+        """Closing twice does no harm."""
+        with _lock:
+            if self._gateway.leases.remove(self.lease) == 0:
+                self._gateway.stop()
+                _forget(self._gateway)
+
+
+_lock = threading.Lock()
+_host: HostGateway | None = None
+
+
+def open_lease(lease: Lease) -> OpenLease:
+    """Let a lease in, into the gateway of this process, which is started where there is none."""
+    global _host
+    with _lock:
+        if _host is None or not _host.usable:
+            _host = HostGateway()
+        _host.leases.add(lease)
+        return OpenLease(_host, lease)
+
+
+def _forget(gateway: HostGateway) -> None:
+    global _host
+    if _host is gateway:
+        _host = None

@@ -1,0 +1,83 @@
+"""A lease: one run's right to use the gateway, with the token that proves it and the terms that it is under."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+from geminids.gateway.told import Halt, Tell, Told
+from geminids.gateway.upstream import Upstream
+
+if TYPE_CHECKING:
+    from geminids.gateway.pace import Pace
+    from geminids.gateway.purse import Purse
+
+__all__ = ["TOKEN_PREFIX", "Lease", "Leases"]
+
+# Says what it is to whoever finds it in an environment; a CLI checks nothing about its form.
+TOKEN_PREFIX = "geminids-run-"
+
+
+class Lease:
+    """What one run, or one chat, may ask for through the gateway. `token` is worth nothing once it is closed."""
+
+    def __init__(
+        self,
+        upstream: Upstream,
+        tell: Tell,
+        *,
+        purses: Sequence[Purse] = (),
+        pace: Pace | None = None,
+        only_models: Sequence[str] = (),
+    ) -> None:
+        self.token = TOKEN_PREFIX + os.urandom(24).hex()
+        self.upstream = upstream
+        self.purses = tuple(purses)
+        self.pace = pace
+        self.only_models = tuple(only_models)
+        self.halted: Halt | None = None
+        self.numbers = 0
+        """How many requests have come; each has its number from 1."""
+        self.attempts: dict[int, int] = {}
+        """How often each request that has failed was tried, by the digest of its body."""
+        self._tell = tell
+
+    def tell(self, told: Told) -> None:
+        if isinstance(told, Halt):
+            if self.halted is not None:
+                return
+            self.halted = told
+        self._tell(told)
+
+    def serves(self, model: str | None) -> bool:
+        """Whether requests to this model may pass."""
+        return not self.only_models or any(fnmatchcase(model or "", one) for one in self.only_models)
+
+
+class Leases:
+    """The leases that are open, by their tokens; asked from the gateway's thread, changed from any."""
+
+    def __init__(self) -> None:
+        self._by_token: dict[str, Lease] = {}
+        self._lock = threading.Lock()
+
+    def add(self, lease: Lease) -> None:
+        with self._lock:
+            self._by_token[lease.token] = lease
+
+    def remove(self, lease: Lease) -> int:
+        """Take a lease out; say how many are left."""
+        with self._lock:
+            self._by_token.pop(lease.token, None)
+            return len(self._by_token)
+
+    def find(self, token: str | None) -> Lease | None:
+        # A dictionary finds by hash: how long that takes says nothing about how much of a guess was right.
+        return self._by_token.get(token) if token else None
+
+    def all(self) -> list[Lease]:
+        with self._lock:
+            return list(self._by_token.values())

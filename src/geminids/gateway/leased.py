@@ -1,0 +1,185 @@
+"""The upstream behind the door: each request is answered under the lease of its run, watched and counted."""
+
+from __future__ import annotations
+
+import time
+import zlib
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING
+
+from geminids.gateway.door import Shut, come_in
+from geminids.gateway.encode import error_body
+from geminids.gateway.lease import Lease, Leases
+from geminids.gateway.observe import Observer, role_of
+from geminids.gateway.request import Request
+from geminids.gateway.told import Answered, Halt, Waiting
+from geminids.gateway.upstream import Body, Cut, Head, Mismatch, Part, UpstreamFault
+
+if TYPE_CHECKING:
+    from geminids.gateway.purse import Hold
+
+__all__ = ["Leased"]
+
+_COUNTED = ("stream", "generate")
+
+
+class Leased:
+    """Looks up whose request it is, holds it to the terms of that lease, and tells the run what became of it."""
+
+    def __init__(self, leases: Leases, port: Callable[[], int]) -> None:
+        self._leases = leases
+        self._port = port
+
+    async def answer(self, request: Request) -> AsyncIterator[Part]:
+        try:
+            lease = come_in(request, self._leases, self._port())
+        except Shut as shut:
+            for part in _refusal(shut.status, shut.message):
+                yield part
+            return
+        lease.numbers += 1
+        visit = _Visit(lease, request, lease.numbers)
+        try:
+            halt = await visit.admitted()
+            if halt is not None:
+                for part in _refusal(403, halt.message):
+                    yield part
+                return
+            async for part in lease.upstream.answer(request):
+                visit.passed(part)
+                yield part
+            visit.over(whole=True)
+        except UpstreamFault as fault:
+            visit.over(whole=False, fault=fault.message)
+            # The CLI sees what it would have seen without us: a connection that breaks.
+            yield Cut()
+        except Mismatch as mismatch:
+            lease.tell(Halt(kind="mismatch", message=mismatch.message, hint=mismatch.hint))
+            for part in _refusal(400, mismatch.message):
+                yield part
+        finally:
+            visit.over(whole=False)
+
+
+class _Visit:
+    """One request on its way; told once how it ended, also when its client has gone away."""
+
+    def __init__(self, lease: Lease, request: Request, number: int) -> None:
+        self._lease = lease
+        self._request = request
+        self._number = number
+        self._came = time.monotonic()
+        self._left = self._came
+        self._first: float | None = None
+        self._head: Head | None = None
+        self._observer: Observer | None = None
+        self._holds: list[Hold] = []
+        self._counted = request.method in _COUNTED
+        self._over = False
+        self._digest = zlib.crc32(request.raw) if self._counted else 0
+        self._attempt = lease.attempts.get(self._digest, 0) + 1
+
+    async def admitted(self) -> Halt | None:
+        """Wait for the pace that is kept; say why this request may not leave."""
+        lease, request = self._lease, self._request
+        if lease.halted is not None:
+            self._over = True
+            return lease.halted
+        halt = self._refused()
+        if halt is None and lease.pace is not None and self._counted:
+            await lease.pace.wait(
+                request.model or "",
+                lambda seconds, why: lease.tell(
+                    Waiting(number=self._number, seconds=seconds, reason=why)
+                ),
+            )
+            halt = lease.halted
+        if halt is not None:
+            self._release()
+            self._over = True
+            lease.tell(halt)
+        self._left = time.monotonic()
+        return halt
+
+    def _refused(self) -> Halt | None:
+        lease, request = self._lease, self._request
+        if request.model is not None and not lease.serves(request.model):
+            allowed = ", ".join(lease.only_models)
+            return Halt(
+                kind="model",
+                message=f"the CLI asked for model {request.model}, and only {allowed} may be used",
+                hint="Name another model, or allow this one with only_models.",
+            )
+        if not self._counted:
+            return None
+        for purse in lease.purses:
+            hold = purse.take(request.model, len(request.raw))
+            if isinstance(hold, Halt):
+                return hold
+            self._holds.append(hold)
+        return None
+
+    def passed(self, part: Part) -> None:
+        if isinstance(part, Head):
+            self._first = time.monotonic()
+            self._head = part
+            self._observer = Observer(part.status, part.headers.get("content-type", ""))
+        elif isinstance(part, Body) and self._observer is not None:
+            self._observer.heard(part.data)
+
+    def over(self, *, whole: bool, fault: str | None = None) -> None:
+        if self._over:
+            return
+        self._over = True
+        if self._observer is not None:
+            self._observer.over()
+        lease, seen = self._lease, self._observer
+        told = self._told(whole, fault)
+        if not self._counted:
+            return
+        if told.ok:
+            lease.attempts.pop(self._digest, None)
+        else:
+            lease.attempts[self._digest] = self._attempt
+        if lease.pace is not None and told.status == 429:
+            lease.pace.told_to_wait(self._request.model or "", told.retry_after)
+        counts = seen.counts if seen is not None else None
+        for hold in self._holds:
+            hold.settle(told.served or self._request.model, counts)
+        self._holds.clear()
+        lease.tell(told)
+
+    def _release(self) -> None:
+        for hold in self._holds:
+            hold.settle(None, None)
+        self._holds.clear()
+
+    def _told(self, whole: bool, fault: str | None) -> Answered:
+        now, seen, request = time.monotonic(), self._observer, self._request
+        return Answered(
+            number=self._number,
+            at=int(time.time() * 1000),
+            method=request.method,
+            model=request.model,
+            served=seen.served if seen else None,
+            role=role_of(request.method, request.raw),
+            attempt=self._attempt,
+            body=self._digest,
+            status=self._head.status if self._head else None,
+            counts=seen.counts if seen else None,
+            finish=seen.finish if seen else None,
+            waited_ms=int((self._left - self._came) * 1000),
+            first_byte_ms=int((self._first - self._left) * 1000) if self._first is not None else None,
+            duration_ms=int((now - self._left) * 1000),
+            whole=whole,
+            fault=fault,
+            error=seen.error if seen else None,
+            retry_after=seen.retry_after if seen else None,
+        )
+
+
+def _refusal(status: int, message: str) -> tuple[Part, ...]:
+    body = error_body(status, message)
+    headers = {"content-type": "application/json", "content-length": str(len(body))}
+    return Head(status, headers, "refused"), Body(body)
+
