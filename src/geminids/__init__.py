@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     )
     from geminids.options import McpServer, Options, Permissions
     from geminids.outcome import Failure
+    from geminids.process.undumpable import protect_host
     from geminids.run.ask import ask, ask_sync, stream_sync
     from geminids.run.result import Result
     from geminids.run.run import Run, open_run
@@ -94,6 +95,7 @@ __all__ = [
     "extract_resume_token",
     "format_resume_line",
     "open_run",
+    "protect_host",
     "stream_sync",
 ]
 
@@ -101,6 +103,7 @@ _ROOMS = {
     "geminids.errors": ("GeminidsError", "OptionsError", "RunFailed"),
     "geminids.options": ("McpServer", "Options", "Permissions"),
     "geminids.outcome": ("Failure",),
+    "geminids.process.undumpable": ("protect_host",),
     "geminids.run.ask": ("ask", "ask_sync", "stream_sync"),
     "geminids.run.result": ("Result",),
     "geminids.run.run": ("Run", "open_run"),

@@ -47,6 +47,7 @@ BOUNDARIES = [
     ("session_id_flag", "0.40.1", "0.41.0"),
     ("include_directories_media", "0.31.0", "0.32.0"),
     ("ignores_local_env", "0.60.0", "0.61.0"),
+    ("honours_no_proxy", "0.41.2", "0.47.0"),  # read in both; nobody looked between them
     ("model_configs", "0.23.0", "0.24.0"),
     ("reports_empty_answer", "0.41.2", "0.42.0"),
     ("json_warnings", "0.41.2", "0.42.0"),

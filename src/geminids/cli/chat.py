@@ -81,6 +81,10 @@ def _talk(prompt: str | None, options: Options, as_json: bool) -> int:
         return {"cli_missing": 127, "bad_option": 2, "bad_prompt": 2}.get(refused.failure.kind, 1)
     if fresh is not None:
         click.echo(f"geminids: a new session: {fresh}", err=True)
+    if options.gateway != "off":
+        from geminids.process.undumpable import protect_command
+
+        protect_command()
     interrupts = Interrupts()
     thread = ChatThread(options, asks=asks)
     try:
@@ -96,8 +100,8 @@ def _talk(prompt: str | None, options: Options, as_json: bool) -> int:
 
 def _checked(options: Options, asks: bool) -> tuple[Options, str | None]:
     """Options for a chat, with the session's full id, and why it is a new one; raises `Refused`."""
-    from geminids.cli.dry_run import OFFLINE
     from geminids.ids import new_run_id
+    from geminids.launch.gate import StandInGate
     from geminids.launch.warm import make_warm_plan
     from geminids.run.claim import Claim
 
@@ -106,7 +110,7 @@ def _checked(options: Options, asks: bool) -> tuple[Options, str | None]:
     claim = Claim(new_run_id())
     options = claim.look_up(msgspec.structs.replace(options, **plain))
     # What cannot work is told before anybody has typed a word.
-    make_warm_plan(options, asks=asks, gateway_env=OFFLINE if options.offline else None)
+    make_warm_plan(options, asks=asks, gate=StandInGate(options))
     return options, claim.fresh
 
 

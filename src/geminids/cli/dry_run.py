@@ -6,13 +6,11 @@ import os
 
 import click
 
+from geminids.launch.gate import StandInGate
 from geminids.launch.plan import Refused, make_plan
 from geminids.options import Options
 
-__all__ = ["OFFLINE", "show"]
-
-# What the gateway of an offline run would give; none is started here.
-OFFLINE = {"GOOGLE_GEMINI_BASE_URL": "http://127.0.0.1:<port>", "GEMINI_API_KEY": "offline"}
+__all__ = ["show"]
 
 
 def show(prompt: str, options: Options, *, as_json: bool = False) -> int:
@@ -20,9 +18,7 @@ def show(prompt: str, options: Options, *, as_json: bool = False) -> int:
     from geminids.views.plan import plan_text, view_of
 
     try:
-        plan = make_plan(
-            prompt, options, run_id="run-dry", gateway_env=OFFLINE if options.offline else None, dry=True
-        )
+        plan = make_plan(prompt, options, run_id="run-dry", gate=StandInGate(options), dry=True)
     except Refused as refused:
         click.echo(f"geminids: {refused.failure.kind}: {refused.failure.message}", err=True)
         click.echo(f"  {refused.failure.hint}", err=True)

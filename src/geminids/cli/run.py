@@ -111,6 +111,10 @@ def run(
     with _saving(save_events) as sink, signals_noted():
         # The CLI takes most of a second to load: it starts before we import what the rest needs.
         agent.launch()
+        if options.gateway != "off":
+            from geminids.process.undumpable import protect_command
+
+            protect_command()
         from geminids.cli.follow import follow
 
         spoken = _spoken(output, partial, files)

@@ -64,9 +64,9 @@ class WarmJournalTranslator:
         if tokens is None or message.id in self._counted:
             return
         self._counted.add(message.id)
-        yield TokensUsed(
+        used = TokensUsed(
             at=at_of(message.timestamp),
-            seq=self._ledger.next(),
+            seq=-1 if self._ledger.aside is not None else self._ledger.next(),
             attempt=self._ledger.attempt,
             turn=turn,
             model=message.model,
@@ -77,6 +77,10 @@ class WarmJournalTranslator:
             thinking=tokens.thoughts,
             tool=tokens.tool,
         )
+        if self._ledger.aside is None:
+            yield used
+        else:
+            self._ledger.aside.append(used)
 
 
 def _responses(message: Message) -> Iterator[tuple[str, str, dict[str, Any]]]:

@@ -214,8 +214,11 @@ class JournalTranslator:
         if tokens is None or told.tokens:
             return
         told.tokens = True
-        yield TokensUsed(
-            **self._common(message.timestamp, told),
+        used = TokensUsed(
+            at=at_of(message.timestamp),
+            seq=-1 if self._ledger.aside is not None else self._ledger.next(),
+            attempt=self._ledger.attempt,
+            turn=told.turn,
             model=message.model,
             role=self._role,
             input=tokens.input,
@@ -224,6 +227,10 @@ class JournalTranslator:
             thinking=tokens.thoughts,
             tool=tokens.tool,
         )
+        if self._ledger.aside is None:
+            yield used
+        else:
+            self._ledger.aside.append(used)
 
     def _tool(self, call: ToolCall, truth: Truth, told: _Told) -> Iterator[Event]:
         """A subagent's call, told when it is over: the journal does not have it before."""

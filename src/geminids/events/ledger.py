@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import time
 
-from geminids.events.model import Level, Notice, Retry
+from geminids.events.model import Level, Notice, Retry, TokensUsed
 
 __all__ = ["Ledger"]
 
 
 class Ledger:
-    """The next number, the attempt and the turn."""
+    """The next number, the attempt and the turn.
 
-    __slots__ = ("attempt", "seq", "turn")
+    `aside` is set where the gateway tells tokens and retries: what the journal knows of tokens is then no event, and
+    is kept there to be compared.
+    """
+
+    __slots__ = ("aside", "attempt", "seq", "turn")
 
     def __init__(self) -> None:
+        self.aside: list[TokensUsed] | None = None
         self.seq = 0
         self.attempt = 1
         self.turn = 1

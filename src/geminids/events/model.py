@@ -173,7 +173,11 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TokensUsed(Event, frozen=True, kw_only=True):
-    """The tokens of one API request. Input includes cached, output excludes thinking."""
+    """The tokens of one API request. Input includes cached, output excludes thinking.
+
+    `request` is its number within the run, with the milliseconds that it was held back, that its first byte took and
+    that it took in all: told where the gateway has seen it.
+    """
 
     model: str | None
     role: Role
@@ -182,6 +186,10 @@ class TokensUsed(Event, frozen=True, kw_only=True):
     output: int | None
     thinking: int | None
     tool: int | None
+    request: int | None = None
+    waited_ms: int | None = None
+    first_byte_ms: int | None = None
+    duration_ms: int | None = None
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):

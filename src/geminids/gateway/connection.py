@@ -8,6 +8,8 @@ from __future__ import annotations
 import math
 import socket
 import struct
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Protocol
 
 import anyio
@@ -16,7 +18,7 @@ import h11
 
 from geminids.gateway.encode import error_body
 from geminids.gateway.request import Request
-from geminids.gateway.upstream import Body, Cut, Head, Part, Stall, Upstream, Wait
+from geminids.gateway.upstream import Body, Cut, Head, Part, Stall, Upstream, UpstreamFault, Wait
 
 __all__ = ["MOST_BODY", "Connection", "House"]
 
@@ -40,6 +42,10 @@ class House(Protocol):
 
 class _Reset(Exception):
     """The script wants this connection cut."""
+
+
+class _Left(Exception):
+    """The client is not there any more."""
 
 
 class _TooBig(Exception):
@@ -69,7 +75,7 @@ class Connection:
             # Linger 0: the close sends RST, which no client can take for a proper end.
             raw = self._stream.extra(anyio.abc.SocketAttribute.raw_socket)
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        except _GONE:
+        except (_Left, *_GONE):
             pass
 
     async def _serve_one(self) -> bool:
@@ -87,15 +93,17 @@ class Connection:
         head = await self._next_event()
         if not isinstance(head, h11.Request):
             return None
-        body = bytearray()
+        pieces, size = [], 0
         while isinstance(piece := await self._next_event(), h11.Data):
-            body += piece.data
-            if len(body) > MOST_BODY:
+            pieces.append(bytes(piece.data))
+            size += len(piece.data)
+            if size > MOST_BODY:
                 raise _TooBig
         if not isinstance(piece, h11.EndOfMessage):
             return None
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in head.headers}
-        return self._house.came(head.method.decode(), head.target.decode("latin-1"), headers, bytes(body))
+        body = b"".join(pieces)
+        return self._house.came(head.method.decode(), head.target.decode("latin-1"), headers, body)
 
     async def _next_event(self) -> object:
         while (event := self._http.next_event()) is h11.NEED_DATA:
@@ -121,7 +129,7 @@ class Connection:
                 await self._answer(request)
             except _Reset:
                 reset = True
-            except _GONE:
+            except _Left:
                 self._client_left = True
             tasks.cancel_scope.cancel()
         if reset:
@@ -136,11 +144,16 @@ class Connection:
             scope.cancel()
 
     async def _answer(self, request: Request) -> None:
+        parts = self._house.upstream.answer(request)
         try:
-            async for part in self._house.upstream.answer(request):
-                await self._do(part, request)
-        except (_Reset, *_GONE):
+            async with _closing(parts):
+                async for part in parts:
+                    await self._do(part, request)
+        except (_Reset, _Left):
             raise
+        except UpstreamFault as fault:
+            self._house.failed(f"request {request.n}: {fault.kind}: {fault.message}")
+            raise _Reset from None
         except Exception as error:
             self._house.failed(f"request {request.n}: {type(error).__name__}: {error}")
             if self._http.our_state is not h11.SEND_RESPONSE:
@@ -173,10 +186,23 @@ class Connection:
             await self._send(h11.Response(status_code=status, headers=headers))
             await self._send(h11.Data(data=body))
             await self._send(h11.EndOfMessage())
-        except _GONE:
+        except _Left:
             self._client_left = True
 
     async def _send(self, event: h11.Event) -> None:
         data = self._http.send(event)
         if data:
-            await self._stream.send(data)
+            try:
+                await self._stream.send(data)
+            except _GONE:
+                raise _Left from None
+
+
+@asynccontextmanager
+async def _closing(parts: AsyncIterator[Part]) -> AsyncIterator[None]:
+    """However it ends, whoever answers hears it now, and not when the garbage is collected."""
+    try:
+        yield
+    finally:
+        if isinstance(parts, AsyncGenerator):
+            await parts.aclose()

@@ -13,8 +13,8 @@ __all__ = ["Shut", "come_in"]
 _PATH = re.compile(
     r"/(?:upload/)?v1(?:alpha|beta)?\d*/(?:models|tunedModels|files|cachedContents)(?:/[\w.\-]+)?(?::\w+)?(?:\?[^#\s]*)?"
 )
-# Browsers send these by themselves, and no page can leave them out.
-_OF_BROWSERS = ("origin", "sec-fetch-site", "sec-fetch-mode")
+# Browsers send these by themselves, and no page can leave them out. (Node sends `sec-fetch-mode` too.)
+_OF_BROWSERS = ("origin", "sec-fetch-site")
 
 
 class Shut(Exception):

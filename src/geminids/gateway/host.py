@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import AsyncIterator
 
 from geminids.gateway.lease import Lease, Leases
 from geminids.gateway.leased import Leased
+from geminids.gateway.request import Request
 from geminids.gateway.server import Gateway
 from geminids.gateway.told import Halt
+from geminids.gateway.upstream import Part, UpstreamFault
 
-__all__ = ["HostGateway", "OpenLease", "open_lease"]
+__all__ = ["HostGateway", "OpenLease", "keep_open", "open_lease"]
 
 
 class HostGateway:
@@ -89,6 +92,17 @@ def open_lease(lease: Lease) -> OpenLease:
             _host = HostGateway()
         _host.leases.add(lease)
         return OpenLease(_host, lease)
+
+
+def keep_open() -> OpenLease:
+    """Keep the gateway at its address while processes live that know it; nobody gets an answer by this lease."""
+    return open_lease(Lease(_Nobody(), lambda told: None))
+
+
+class _Nobody:
+    async def answer(self, request: Request) -> AsyncIterator[Part]:
+        raise UpstreamFault("closed", "nobody answers here")
+        yield  # an async generator, as every upstream is
 
 
 def _forget(gateway: HostGateway) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
@@ -31,6 +31,7 @@ class Lease:
         *,
         purses: Sequence[Purse] = (),
         pace: Pace | None = None,
+        wake: Callable[[], None] | None = None,
         only_models: Sequence[str] = (),
     ) -> None:
         self.token = TOKEN_PREFIX + os.urandom(24).hex()
@@ -41,15 +42,21 @@ class Lease:
         self.halted: Halt | None = None
         self.numbers = 0
         """How many requests have come; each has its number from 1."""
+        self.under_way = 0
+        """How many of them have not come to their end."""
         self.attempts: dict[int, int] = {}
         """How often each request that has failed was tried, by the digest of its body."""
         self._tell = tell
+        self._wake = wake
+
+    def wake(self) -> None:
+        """A request has come to its end: whoever waits for the last one looks again."""
+        if self._wake is not None:
+            self._wake()
 
     def tell(self, told: Told) -> None:
         if isinstance(told, Halt):
-            if self.halted is not None:
-                return
-            self.halted = told
+            self.halted = self.halted or told
         self._tell(told)
 
     def serves(self, model: str | None) -> bool:

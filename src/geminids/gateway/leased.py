@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from geminids.gateway.door import Shut, come_in
 from geminids.gateway.encode import error_body
+from geminids.gateway.estimate import counted_bytes
 from geminids.gateway.lease import Lease, Leases
 from geminids.gateway.observe import Observer, role_of
 from geminids.gateway.request import Request
@@ -38,6 +39,7 @@ class Leased:
                 yield part
             return
         lease.numbers += 1
+        lease.under_way += 1
         visit = _Visit(lease, request, lease.numbers)
         try:
             halt = await visit.admitted()
@@ -59,6 +61,8 @@ class Leased:
                 yield part
         finally:
             visit.over(whole=False)
+            lease.under_way -= 1
+            lease.wake()
 
 
 class _Visit:
@@ -77,6 +81,7 @@ class _Visit:
         self._counted = request.method in _COUNTED
         self._over = False
         self._digest = zlib.crc32(request.raw) if self._counted else 0
+        self._size = counted_bytes(request.raw) if lease.purses else 0
         self._attempt = lease.attempts.get(self._digest, 0) + 1
 
     async def admitted(self) -> Halt | None:
@@ -84,14 +89,13 @@ class _Visit:
         lease, request = self._lease, self._request
         if lease.halted is not None:
             self._over = True
+            lease.tell(lease.halted)
             return lease.halted
         halt = self._refused()
         if halt is None and lease.pace is not None and self._counted:
             await lease.pace.wait(
                 request.model or "",
-                lambda seconds, why: lease.tell(
-                    Waiting(number=self._number, seconds=seconds, reason=why)
-                ),
+                lambda seconds, why: lease.tell(Waiting(number=self._number, seconds=seconds, reason=why)),
             )
             halt = lease.halted
         if halt is not None:
@@ -113,7 +117,7 @@ class _Visit:
         if not self._counted:
             return None
         for purse in lease.purses:
-            hold = purse.take(request.model, len(request.raw))
+            hold = purse.take(request.model, self._size)
             if isinstance(hold, Halt):
                 return hold
             self._holds.append(hold)
@@ -145,9 +149,13 @@ class _Visit:
             lease.pace.told_to_wait(self._request.model or "", told.retry_after)
         counts = seen.counts if seen is not None else None
         for hold in self._holds:
-            hold.settle(told.served or self._request.model, counts)
+            hold.settle(told.served or self._request.model, counts, begun=self._has_begun)
         self._holds.clear()
         lease.tell(told)
+
+    @property
+    def _has_begun(self) -> bool:
+        return self._head is not None and self._head.status < 400
 
     def _release(self) -> None:
         for hold in self._holds:
@@ -182,4 +190,3 @@ def _refusal(status: int, message: str) -> tuple[Part, ...]:
     body = error_body(status, message)
     headers = {"content-type": "application/json", "content-length": str(len(body))}
     return Head(status, headers, "refused"), Body(body)
-

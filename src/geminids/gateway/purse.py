@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Protocol
+from decimal import Decimal
+from functools import partial
 
 import msgspec
 
+from geminids.gateway.estimate import BYTES_A_TOKEN
 from geminids.gateway.told import Counts, Halt
 
-__all__ = ["Hold", "Limits", "Price", "Purse", "Spending", "over_budget"]
+__all__ = ["Hold", "Limits", "PriceOf", "Purse", "Settle", "Spending", "over_budget"]
 
 # What these tokens of this model cost in dollars; None where nobody knows.
-Price = Callable[[str | None, Counts], float | None]
-# A token is some four bytes of a request.
-_BYTES = 4
+PriceOf = Callable[[str, Counts], Decimal | None]
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,27 +30,65 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Spending(msgspec.Struct, frozen=True, kw_only=True):
-    """What has been spent."""
+    """What has been spent. Dollars are exact: sums of prices are compared with a limit."""
 
-    dollars: float = 0.0
+    dollars: Decimal = Decimal(0)
     tokens: int = 0
     requests: int = 0
 
+    def __add__(self, other: Spending) -> Spending:
+        return Spending(
+            dollars=self.dollars + other.dollars,
+            tokens=self.tokens + other.tokens,
+            requests=self.requests + other.requests,
+        )
 
-class Hold(Protocol):
-    """What one request has taken, until its true price is known."""
+    def __sub__(self, other: Spending) -> Spending:
+        return Spending(
+            dollars=self.dollars - other.dollars,
+            tokens=self.tokens - other.tokens,
+            requests=self.requests - other.requests,
+        )
 
-    def settle(self, model: str | None, counts: Counts | None) -> None:
-        """The request is over: with `counts`, with an answer that told none, or (no model) without having left."""
-        ...
+
+# Told once what became of the amount that was held.
+Settle = Callable[[Spending], None]
+
+
+class Hold:
+    """What one request has taken, until its true price is known. Only the first of several endings counts."""
+
+    def __init__(self, purse: Purse, model: str, wanted: Spending, settle: Settle) -> None:
+        self._purse = purse
+        self._model = model
+        self._wanted = wanted
+        self._settle: Settle | None = settle
+
+    def settle(self, model: str | None, counts: Counts | None, *, begun: bool = False) -> None:
+        """The request is over: with what its answer told, or (no model) without having left.
+
+        An answer that had `begun` and was cut before it told any tokens costs what was held. A request that failed
+        costs itself, and no tokens.
+        """
+        if counts is not None:
+            self._end(self._purse.cost_of(model or self._model, self._model, counts))
+        elif model is None:
+            self._end(Spending())
+        else:
+            self._end(self._wanted if begun else Spending(requests=1))
+
+    def _end(self, spent: Spending) -> None:
+        settle, self._settle = self._settle, None
+        if settle is not None:
+            settle(spent)
 
 
 class Purse:
     """What the requests of a run, a chat or a batch have spent together. Safe from any thread."""
 
-    def __init__(self, whose: str, limits: Limits, price: Price | None = None) -> None:
-        self._whose = whose
-        self._limits = limits
+    def __init__(self, whose: str, limits: Limits, price: PriceOf | None = None) -> None:
+        self.whose = whose
+        self.limits = limits
         self._price = price
         self._lock = threading.Lock()
         self._spent = Spending()
@@ -58,67 +96,93 @@ class Purse:
 
     @property
     def spent(self) -> Spending:
+        """What the requests that are over have taken."""
         with self._lock:
             return self._spent
 
     def take(self, model: str | None, size: int) -> Hold | Halt:
-        """Hold what a request of so many bytes will take at least; a `Halt` where the purse has not that much."""
-        counts = Counts(input=size // _BYTES, output=0, cached=0, thinking=0, tool=0)
-        wanted = Spending(dollars=self._cost(model, counts), tokens=counts.total, requests=1)
+        """Hold what a request of so many bytes (`estimate.counted_bytes`) will take at least; a `Halt` where that
+        does not fit."""
+        model = model or ""
+        least = size // BYTES_A_TOKEN
+        dollars = self._dollars(model, model, Counts(input=least))
+        if dollars is None and self.limits.dollars is not None:
+            return _without_price(self.whose, model)
+        wanted = Spending(dollars=dollars or Decimal(0), tokens=least, requests=1)
+        settle = self._reserve(model, wanted)
+        return settle if isinstance(settle, Halt) else Hold(self, model, wanted, settle)
+
+    def cost_of(self, served: str, asked: str, counts: Counts) -> Spending:
+        """What one request costs, by the price of the model that served it, or else of the one that was asked for."""
+        dollars = self._dollars(served, asked, counts) or Decimal(0)
+        return Spending(dollars=dollars, tokens=counts.total, requests=1)
+
+    def _dollars(self, served: str, asked: str, counts: Counts) -> Decimal | None:
+        if self._price is None:
+            return None
+        dollars = self._price(served, counts)
+        return self._price(asked, counts) if dollars is None and served != asked else dollars
+
+    def _reserve(self, model: str, wanted: Spending) -> Settle | Halt:
+        """Hold this much, and say who is told what it became."""
         with self._lock:
-            halt = over_budget(self._whose, self._limits, self._spent, self._held, wanted)
-            if halt is None:
-                self._held = _sum(self._held, wanted)
-        return _Held(self, wanted) if halt is None else halt
+            halt = over_budget(self.whose, self.limits, self._spent, self._held, wanted)
+            if halt is not None:
+                return halt
+            self._held += wanted
+        return partial(self._settled, wanted)
 
-    def settled(self, wanted: Spending, model: str | None, counts: Counts | None) -> None:
-        """A request is over: what it held is given back, what it took is spent."""
-        left = model is not None
-        spent = wanted
-        if counts is not None:
-            spent = Spending(dollars=self._cost(model, counts), tokens=counts.total, requests=1)
-        elif left:
-            spent = Spending(requests=1)  # an error costs nothing but the request
+    def _settled(self, wanted: Spending, spent: Spending) -> None:
         with self._lock:
-            self._held = _sum(self._held, wanted, -1)
-            if left:
-                self._spent = _sum(self._spent, spent)
-
-    def _cost(self, model: str | None, counts: Counts) -> float:
-        return (self._price(model, counts) or 0.0) if self._price is not None else 0.0
+            self._held -= wanted
+            self._spent += spent
 
 
-class _Held:
-    def __init__(self, purse: Purse, wanted: Spending) -> None:
-        self._purse = purse
-        self._wanted = wanted
+def over_budget(whose: str, limits: Limits, spent: Spending, held: Spending, wanted: Spending) -> Halt | None:
+    """Why a request may not leave; None where it may.
 
-    def settle(self, model: str | None, counts: Counts | None) -> None:
-        self._purse.settled(self._wanted, model, counts)
-
-
-def over_budget(
-    whose: str, limits: Limits, spent: Spending, held: Spending, wanted: Spending
-) -> Halt | None:
-    """Why a request may not leave; None where it may."""
-    for name, unit in (("requests", "requests"), ("tokens", "tokens"), ("dollars", "dollars")):
-        limit = getattr(limits, name)
-        if limit is None:
-            continue
-        taken = getattr(spent, name)
-        if taken + getattr(held, name) + getattr(wanted, name) > limit:
-            amount = f"${taken:.4f} of ${limit:g}" if name == "dollars" else f"{taken:,} of {limit:,} {unit}"
-            return Halt(
-                kind="over_budget",
-                message=f"the budget of {whose} is spent: {amount}, and the next request does not fit",
-                hint=f"Allow more {unit}, or resume the session with another budget.",
-            )
+    >>> one = Spending(requests=1)
+    >>> over_budget("this run", Limits(requests=1), one, Spending(), one).message
+    'the budget of this run has no room for another request: 1 of 1 requests spent'
+    """
+    if limits.requests is not None and spent.requests + held.requests + wanted.requests > limits.requests:
+        told = f"{spent.requests:,} of {limits.requests:,} requests spent"
+        return _halt(whose, "requests", told, f"{held.requests:,}" if held.requests else "", "")
+    if limits.tokens is not None and spent.tokens + held.tokens + wanted.tokens > limits.tokens:
+        told = f"{spent.tokens:,} of {limits.tokens:,} tokens spent"
+        return _halt(whose, "tokens", told, f"{held.tokens:,}" if held.tokens else "", f"{wanted.tokens:,}")
+    if limits.dollars is not None:
+        limit = Decimal(str(limits.dollars))
+        if spent.dollars + held.dollars + wanted.dollars > limit:
+            told = f"{_dollars(spent.dollars)} of {_dollars(limit)} spent"
+            on_way = _dollars(held.dollars) if held.dollars else ""
+            return _halt(whose, "dollars", told, on_way, _dollars(wanted.dollars))
     return None
 
 
-def _sum(one: Spending, other: Spending, sign: int = 1) -> Spending:
-    return Spending(
-        dollars=one.dollars + sign * other.dollars,
-        tokens=one.tokens + sign * other.tokens,
-        requests=one.requests + sign * other.requests,
+def _halt(whose: str, unit: str, told: str, on_way: str, least: str) -> Halt:
+    held = f", {on_way} held by requests on their way" if on_way else ""
+    takes = f", and this one takes {least} at least" if least else ""
+    return Halt(
+        kind="over_budget",
+        message=f"the budget of {whose} has no room for another request: {told}{held}{takes}",
+        hint=f"Allow more {unit}, or go on with the session under another budget.",
     )
+
+
+def _without_price(whose: str, model: str) -> Halt:
+    return Halt(
+        kind="model",
+        message=f"nobody knows what model {model} costs, and {whose} has a budget in dollars",
+        hint="Give a price of your own for it (prices), or limit tokens or requests in place of dollars.",
+    )
+
+
+def _dollars(amount: Decimal) -> str:
+    """
+    >>> _dollars(Decimal("0.00001234")), _dollars(Decimal(5)), _dollars(Decimal("0.0341000"))
+    ('$0.000012', '$5.00', '$0.0341')
+    """
+    text = f"{amount:.6f}".rstrip("0")
+    whole, _, part = text.partition(".")
+    return f"${whole}.{part:0<2}"

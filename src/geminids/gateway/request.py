@@ -59,6 +59,9 @@ class Request(msgspec.Struct, frozen=True, dict=True):
     headers: dict[str, str]
     raw: bytes
     key: str | None = None
+    authorization: str | None = None
+    """An `Authorization` that is not the key but a header of the user's own, for a server in between: it is passed
+    on, and shown nowhere."""
 
     @classmethod
     def read(cls, n: int, at: float, verb: str, target: str, headers: dict[str, str], body: bytes) -> Request:
@@ -69,7 +72,9 @@ class Request(msgspec.Struct, frozen=True, dict=True):
         if in_query is not None:
             key = key or in_query[0]
             target = _KEY_IN_QUERY.sub(MASK, target)
-        return cls(n, at, verb, target, route.method, route.model, shown, body, key)
+        given = headers.get("authorization")
+        own = None if given is None or given.removeprefix("Bearer ") == key else given
+        return cls(n, at, verb, target, route.method, route.model, shown, body, key, own)
 
     def __repr__(self) -> str:
         return f"Request(n={self.n}, method={self.method!r}, model={self.model!r}, path={self.path!r})"

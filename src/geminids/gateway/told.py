@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-__all__ = ["Answered", "Counts", "Halt", "HaltKind", "RequestRole", "Tell", "Told", "Waiting"]
+__all__ = ["Answered", "Counts", "Halt", "HaltKind", "Remark", "RequestRole", "Tell", "Told", "Waiting"]
 
 RequestRole = Literal["main", "subagent", "utility"]
 HaltKind = Literal["over_budget", "model", "mismatch", "gone"]
@@ -67,6 +67,12 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
+class Remark(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that the run shall know, and that changes nothing."""
+
+    text: str
+
+
 class Halt(msgspec.Struct, frozen=True, kw_only=True):
     """No request of this run goes any further: the run has to end."""
 
@@ -75,5 +81,5 @@ class Halt(msgspec.Struct, frozen=True, kw_only=True):
     hint: str
 
 
-Told = Answered | Waiting | Halt
+Told = Answered | Waiting | Remark | Halt
 Tell = Callable[[Told], None]

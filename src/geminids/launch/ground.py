@@ -13,6 +13,8 @@ from geminids.config.places import Places
 from geminids.errors import CliMissing, ToolchainError
 from geminids.launch import environment, home
 from geminids.launch.auth import Auth, choose_auth
+from geminids.launch.gate import Gate, Given, with_stand_in
+from geminids.launch.gatewayed import past_proxies
 from geminids.launch.refused import Refused
 from geminids.launch.settings import SettingsProblem, merge
 from geminids.launch.terms import Terms, make_terms
@@ -48,23 +50,28 @@ def make_ground(
     options: Options,
     environ: Mapping[str, str],
     places: Places,
-    gateway_env: Mapping[str, str] | None = None,
+    gate: Gate | None = None,
     *,
     dry: bool = False,
     warm: Warmth | None = None,
 ) -> Ground:
-    """Find the CLI and the folder, and write out the home; raises `Refused` where that cannot work."""
+    """Find the CLI and the folder, and write out the home; raises `Refused` where that cannot work.
+
+    Without a `gate` the CLI speaks to the API itself.
+    """
     if os.name == "nt":
         raise Refused("cli_unsupported", "runs need Linux or macOS so far", "Run it under WSL.")
     env = environment.base_environment(environ, options, _env_file(options))
-    if gateway_env is not None:
-        env = environment.offline_environment(env, gateway_env)
+    if gate is not None:
+        env = with_stand_in(env, options)
     gemini = find_gemini(options, env, places)
     _check_release(options, gemini.release)
     cwd = _working_folder(options, make=options.make_cwd and not dry)
-    auth, terms, env, in_files = _with_home(options, gemini.release, env, cwd, places, warm)
-    env = environment.headless_environment(env)
-    secrets = secrets_of(env) | in_files | _in_servers(options)
+    auth, terms, given, in_files = _with_home(options, gemini.release, env, cwd, places, gate, warm)
+    secrets = secrets_of(env) | secrets_of(given.env) | given.secrets | in_files | _in_servers(options)
+    env = environment.headless_environment(given.env)
+    if given.gatewayed:
+        env = past_proxies(env, gemini.release.honours_no_proxy)
     return Ground(gemini=gemini, cwd=cwd, env=env, auth=auth, terms=terms, secrets=secrets)
 
 
@@ -141,14 +148,23 @@ def _working_folder(options: Options, *, make: bool) -> str:
 
 
 def _with_home(
-    options: Options, release: Release, env: dict[str, str], cwd: str, places: Places, warm: Warmth | None
-) -> tuple[Auth, Terms, dict[str, str], frozenset[str]]:
+    options: Options,
+    release: Release,
+    env: dict[str, str],
+    cwd: str,
+    places: Places,
+    gate: Gate | None,
+    warm: Warmth | None,
+) -> tuple[Auth, Terms, Given, frozenset[str]]:
     """Choose the sign-in and write the settings where this release reads them; tell what secrets lie there."""
     try:
         source = home.source_home(options.home, env, places)
-        if not options.trust_workspace:
+        if not options.trust_workspace or gate is not None:
+            # With a gateway too: the home then has no `.env` that the CLI could read them from.
             env = {**home.variables_of(source, options.env_only), **env}
         auth = choose_auth(env, source.settings)
+        given = Given(env) if gate is None else gate.open(env, auth)
+        env = given.env
         strange = () if options.trust_workspace else _strange_skills(cwd, release, source, places)
         terms = make_terms(
             options,
@@ -163,7 +179,8 @@ def _with_home(
         )
         secrets = home.secrets_in_files(source, cwd)
         env = {name: value for name, value in env.items() if name not in terms.drop} | terms.env
-        return auth, terms, env | _written(options, release, source, terms, env, places), secrets
+        env |= _written(options, release, source, terms, env, places, hides=given.hides)
+        return auth, terms, msgspec.structs.replace(given, env=env), secrets
     except SettingsProblem as problem:
         raise Refused("config", str(problem), "Mend that file, or run with home='isolated'.") from None
 
@@ -184,13 +201,17 @@ def _written(
     terms: Terms,
     env: Mapping[str, str],
     places: Places,
+    *,
+    hides: bool,
 ) -> dict[str, str]:
     """Write the home or the system settings; return the variables that lead the CLI there."""
     found: dict[str, str] = {}
     try:
         if release.private_home:
             settings = merge(source.settings, terms.settings)
-            where = home.write_home(source, settings, places, files=terms.files, skills=options.skills)
+            where = home.write_home(
+                source, settings, places, files=terms.files, skills=options.skills, hides_key=hides
+            )
             found = {"GEMINI_CLI_HOME": str(where), home.SOURCE: str(source.path)}
         if terms.system or not release.private_home:
             system = terms.system if release.private_home else merge(terms.system, terms.settings)

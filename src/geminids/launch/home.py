@@ -42,6 +42,8 @@ _LINKED = (
     "installation_id",
     ".env",
 )
+# Where the CLI or its user keeps an API key.
+_WITH_KEYS = (".env", "gemini-credentials.json")
 # Tells a run within a run whose home it is. It begins with GEMINI_CLI_, as the mark does: the CLI strips others.
 SOURCE = "GEMINI_CLI_GEMINIDS_SOURCE"
 # Linked even where the user has none yet: sessions must land in the user's own tree.
@@ -90,15 +92,19 @@ def write_home(
     *,
     files: Mapping[str, str] = {},
     skills: Sequence[str] = (),
+    hides_key: bool = False,
 ) -> Path:
     """Make (or find again) the private home for these settings; return what GEMINI_CLI_HOME shall be.
+
+    `hides_key`: nothing in it leads to a file that may hold the API key.
 
     Its name comes from its contents, so that runs with different settings never share one, and runs with the
     same settings always do. Raises `Refused` where one of `skills` is none.
     """
     text = json.dumps(settings, indent=2, sort_keys=True)
     links = _skill_links(source, skills)
-    key = _digest("\0".join((str(source.path), text, *files.values(), *links, *links.values())))
+    without = _WITH_KEYS if hides_key else ()
+    key = _digest("\0".join((str(source.path), text, *files.values(), *links, *links.values(), *without)))
     home = private_dir(places.homes / f"{source.name}-{key}")
     gemini = private_dir(home / ".gemini")
     for name in _SHARED:
@@ -106,10 +112,12 @@ def write_home(
         private_dir(target)
         _link(gemini / name, target)
     for name in (*_LINKED, *_texts(source.gemini)):
+        if name in without:
+            continue
         if (source.gemini / name).exists() and not (links and name == "skills"):
             _link(gemini / name, source.gemini / name)
     for name in (".agents", ".env"):
-        if (source.path / name).exists() and not (links and name == ".agents"):
+        if name not in without and (source.path / name).exists() and not (links and name == ".agents"):
             _link(home / name, source.path / name)
     for name, skill in links.items():
         private_dir((home / name).parent)

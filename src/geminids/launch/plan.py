@@ -14,6 +14,7 @@ from geminids.launch import environment
 from geminids.launch.arguments import flags_of, minted_id, policy_flags
 from geminids.launch.auth import Auth
 from geminids.launch.compose import with_media, words_of
+from geminids.launch.gate import Gate
 from geminids.launch.ground import make_ground
 from geminids.launch.permissions import Verdicts
 from geminids.launch.refused import Refused
@@ -60,7 +61,7 @@ def make_plan(
     run_id: str = "",
     environ: Mapping[str, str] | None = None,
     places: Places | None = None,
-    gateway_env: Mapping[str, str] | None = None,
+    gate: Gate | None = None,
     resumed: Path | None = None,
     dry: bool = False,
 ) -> Plan:
@@ -73,7 +74,7 @@ def make_plan(
     sweep(places)
     scratch = Scratch(places)
     try:
-        plan = _planned(prompt, options, run_id, environ, places, gateway_env, scratch, dry)
+        plan = _planned(prompt, options, run_id, environ, places, gate, scratch, dry)
         return msgspec.structs.replace(plan, resumed=resumed)
     except BaseException:
         scratch.close()
@@ -86,12 +87,12 @@ def _planned(
     run_id: str,
     environ: Mapping[str, str],
     places: Places,
-    gateway_env: Mapping[str, str] | None,
+    gate: Gate | None,
     scratch: Scratch,
     dry: bool,
 ) -> Plan:
     words = words_of(prompt, options, run_id)
-    ground = make_ground(options, environ, places, gateway_env, dry=dry)
+    ground = make_ground(options, environ, places, gate, dry=dry)
     gemini, terms, env = ground.gemini, ground.terms, ground.env
     stdin, opened = with_media(words, options, gemini.release, ground.cwd, scratch)
     _check_command(words, terms)

@@ -10,6 +10,7 @@ import msgspec
 from geminids.config.places import Places
 from geminids.launch.arguments import folder_flags, policy_flags
 from geminids.launch.auth import Auth
+from geminids.launch.gate import STAND_IN, Gate
 from geminids.launch.ground import Ground, Warmth, make_ground
 from geminids.launch.permissions import Verdicts
 from geminids.launch.refused import Refused
@@ -73,6 +74,11 @@ class WarmPlan(msgspec.Struct, frozen=True, kw_only=True):
         return self.gemini.release
 
     @property
+    def signs_in_sessions(self) -> bool:
+        """Whether each session brings a token of its own in place of the key."""
+        return self.env.get("GEMINI_API_KEY") == STAND_IN
+
+    @property
     def key(self) -> Key:
         """What a process fixes: sessions with the same key can share one."""
         return (self.argv, frozenset(self.env.items()))
@@ -84,7 +90,7 @@ def make_warm_plan(
     asks: bool,
     environ: Mapping[str, str] | None = None,
     places: Places | None = None,
-    gateway_env: Mapping[str, str] | None = None,
+    gate: Gate | None = None,
 ) -> WarmPlan:
     """Plan a session and write out the home that its process needs; raises `Refused` where it cannot work.
 
@@ -92,7 +98,7 @@ def make_warm_plan(
     """
     environ = os.environ if environ is None else environ
     places = Places.of(environ) if places is None else places
-    ground = make_ground(options, environ, places, gateway_env, warm=Warmth(asks))
+    ground = make_ground(options, environ, places, gate, warm=Warmth(asks))
     _check_release(ground.gemini.release)
     trusted, env = _trust(ground, options)
     flag = ground.gemini.release.acp_flag

@@ -194,13 +194,16 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     ] = "auto"
     key_from: Annotated[
         str | None,
-        Meta(description="Where the API key is: `file:PATH` or `keyring:SERVICE/USER`; only the gateway reads it."),
+        Meta(
+            description="Where the API key is: `file:PATH` or `keyring:SERVICE/USER`; only the gateway reads it."
+        ),
     ] = None
     record: Annotated[
         str | None, Meta(description="Write the requests and answers of the run to this cassette file.")
     ] = None
     replay: Annotated[
-        str | None, Meta(description="Answer the requests of the run from this cassette file: no key, no network.")
+        str | None,
+        Meta(description="Answer the requests of the run from this cassette file: no key, no network."),
     ] = None
     literal: Annotated[bool, Meta(description="Take the prompt as text alone: no /command, no @path.")] = (
         False

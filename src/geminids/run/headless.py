@@ -20,9 +20,10 @@ from geminids.redact import Redactor
 from geminids.run.deadlines import Deadlines
 from geminids.run.merge import Merge
 from geminids.run.outbox import Outbox
+from geminids.run.overseer import Overseer, ending_of
 from geminids.run.reading import OnLine, Reading
 from geminids.run.stopping import LINGERING, WRONG_SESSION, Stopping, end_processes, end_processes_now, listed
-from geminids.run.usage import settled
+from geminids.run.usage import differences, overseen, settled
 from geminids.run.without_power import without_power
 from geminids.wire.endings import Ending, Evidence, judge
 from geminids.wire.stream_json import error_of, stats_of
@@ -30,7 +31,9 @@ from geminids.wire.stream_json import error_of, stats_of
 if TYPE_CHECKING:
     import anyio
 
+    from geminids.gateway.told import Halt
     from geminids.process.tree import Ended
+    from geminids.run.gate import RunGate
     from geminids.run.journal import Journal
 
 __all__ = ["HeadlessLane"]
@@ -53,6 +56,7 @@ class HeadlessLane:
         fold: Fold,
         on_line: OnLine | None = None,
         on_session: Callable[[str], list[Event]] | None = None,
+        gate: RunGate | None = None,
     ) -> None:
         self._on_session = on_session
         self._plan = plan
@@ -71,6 +75,7 @@ class HeadlessLane:
         self._merge = Merge(self._put)
         self._tools_ended = 0
         self._spawned_at = 0
+        self._overseer = None if gate is None else Overseer(gate, ledger, self._put_seen, self._on_halt)
         self._reading = Reading(
             ledger,
             self._redactor,
@@ -131,6 +136,13 @@ class HeadlessLane:
         if not self._stopping.asked:
             self.stop(reason)
 
+    def _on_halt(self, halt: Halt) -> None:
+        self._begin_to_stop(halt.message, by_deadline=False)
+
+    def _put_seen(self, events: list[Event]) -> None:
+        self.deadlines.heard(stdout=False)
+        self._merge.add(events, ends_tool=False)
+
     def _on_deadline(self, reason: str) -> None:
         self._begin_to_stop(reason, by_deadline=reason != LINGERING)
 
@@ -161,6 +173,8 @@ class HeadlessLane:
                 if self._journal is not None:
                     tasks.start_soon(self._journal.watch)
                 tasks.start_soon(self.deadlines.watch, self._on_deadline)
+                if self._overseer is not None:
+                    tasks.start_soon(self._overseer.watch)
                 if self._unsent:
                     tasks.start_soon(self.child.feed, self._unsent)
                 # psutil takes 34 ms: they pass while the CLI loads, not when it has gone.
@@ -176,6 +190,8 @@ class HeadlessLane:
                 with anyio.move_on_after(_DRAIN):
                     await stdout_read.wait()
                     await stderr_read.wait()
+                if self._overseer is not None:
+                    await self._overseer.settle()
                 tasks.cancel_scope.cancel()
         except BaseException:
             # No time for grace: the event loop is being taken down, or we have made a mistake.
@@ -187,6 +203,8 @@ class HeadlessLane:
                 self._reading.finish()
                 if self._journal is not None:
                     self._journal.finish()
+                if self._overseer is not None:
+                    self._overseer.look()
                 self._merge.release(now=True)
             finally:
                 self.child.close()
@@ -195,6 +213,8 @@ class HeadlessLane:
     def ending(self) -> Ending:
         """What it was."""
         stopping = self._stopping
+        if self._overseer is not None and self._overseer.halted is not None and not self._result_came_first:
+            return ending_of(self._overseer.halted)
         if stopping.reason == LINGERING and self.stream.result is None:
             failure = Failure(
                 kind="cut_off",
@@ -217,7 +237,13 @@ class HeadlessLane:
     ) -> tuple[list[TokensUsed], Usage | None]:
         """The requests that have not been told yet, and the usage; `written` are those of the telemetry."""
         result = self.stream.result
-        return settled(stats_of(result.stats) if result else None, known, written, self._ledger)
+        stats = stats_of(result.stats) if result else None
+        if self._overseer is None:
+            return settled(stats, known, written, self._ledger)
+        sums = (stats.input_tokens, stats.output_tokens) if stats is not None else None
+        for text in differences(known, self._ledger.aside if self.complete else None, sums):
+            self._put([self._ledger.notice("warning", "tokens", text)])
+        return [], overseen(known)
 
     @property
     def pid(self) -> int | None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 
 from geminids.events.model import Notice
+from geminids.launch.gate import StandInGate
 from geminids.launch.home import SourceHome, secrets_in_files
 from geminids.launch.plan import Refused, make_plan
 from geminids.options import Options
@@ -24,9 +25,6 @@ __all__ = ["Check", "Level", "check_environment", "probe_options", "would_work"]
 _PROMPT = "Reply with the one word OK. Use no tool."
 # So that an API that cannot be reached fails in seconds with its reason, not after ten tries by the clock.
 _ATTEMPTS = 2
-# For a plan that is only tried out: nothing is sent there.
-_NOWHERE = {"GOOGLE_GEMINI_BASE_URL": "http://127.0.0.1:9", "GEMINI_API_KEY": "offline"}
-
 _Checker = Callable[[Scene], Check | None]
 _ALL: dict[str, _Checker] = {
     "options": checks.options,
@@ -90,9 +88,7 @@ def _plan(options: Options, environ: Mapping[str, str], found: Sequence[Check]) 
         return Check("plan", "skipped", f"first mend: {', '.join(wrong)}")
     try:
         # A look must not make the folder that a run would make.
-        plan = make_plan(
-            _PROMPT, options, environ=environ, gateway_env=_NOWHERE if options.offline else None, dry=True
-        )
+        plan = make_plan(_PROMPT, options, environ=environ, gate=StandInGate(options), dry=True)
         plan.scratch.close()
     except Refused as refused:
         return Check("plan", "error", refused.failure.message, refused.failure.hint)

@@ -13,6 +13,7 @@ from geminids.launch.plan import make_plan
 from geminids.launch.refused import Refused
 from geminids.launch.scratch import Scratch
 from geminids.options import Options
+from geminids.run.gate import RunGate
 from geminids.run.headless import HeadlessLane
 from geminids.run.outbox import Outbox
 from geminids.run.reading import OnLine
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from geminids.run.warm.permission import OnPermission
 
 __all__ = ["Lanes"]
-
-GatewayEnv = Callable[[], dict[str, str] | None]
 
 
 class Lanes:
@@ -39,7 +38,7 @@ class Lanes:
         on_session: Callable[[str], list[Event]],
         on_line: OnLine | None,
         on_permission: OnPermission | None,
-        gateway_env: GatewayEnv,
+        gate: RunGate,
     ) -> None:
         self._prompt = prompt
         self._run_id = run_id
@@ -49,7 +48,7 @@ class Lanes:
         self._on_session = on_session
         self._on_line = on_line
         self._on_permission = on_permission
-        self._gateway_env = gateway_env
+        self._gate = gate
         self.scratch: Scratch | None = None
         self.cwd = ""
 
@@ -59,9 +58,8 @@ class Lanes:
         return self._headless(options, resumed) if lane is None else lane
 
     def _headless(self, options: Options, resumed: Path | None) -> HeadlessLane:
-        plan = make_plan(
-            self._prompt, options, run_id=self._run_id, gateway_env=self._gateway_env(), resumed=resumed
-        )
+        plan = make_plan(self._prompt, options, run_id=self._run_id, gate=self._gate, resumed=resumed)
+        self._tell_gate()
         self.scratch, self.cwd, self._prompt = plan.scratch, plan.cwd, ""
         if plan.session_id is not None and (told := self._on_session(plan.session_id)):
             self._outbox.put(told)
@@ -74,7 +72,11 @@ class Lanes:
             self._fold,
             self._on_line,
             self._on_session,
+            self._gate if self._gate.is_open else None,
         )
+
+    def _tell_gate(self) -> None:
+        self._outbox.put([self._ledger.notice(*notice) for notice in self._gate.take_notices()])
 
     def _warm(self, options: Options) -> WarmLane | None:
         """The lane on which somebody is asked; None, and a notice, where this run cannot take it."""
@@ -87,7 +89,7 @@ class Lanes:
             why = "commands are not run on the warm lane"
         if why is None:
             try:
-                plan = make_warm_plan(options, asks=True, gateway_env=self._gateway_env())
+                plan = make_warm_plan(options, asks=True, gate=self._gate)
             except Refused as refused:
                 if refused.failure.kind not in ("cli_unsupported", "untrusted_folder"):
                     raise
@@ -96,6 +98,7 @@ class Lanes:
             told = f"the headless lane is taken, on which nobody is asked: {why}"
             self._outbox.put([self._ledger.notice("warning", "lane", told)])
             return None
+        self._tell_gate()
         self.cwd = plan.cwd
         blocks = blocks_of(self._prompt, options, plan.cwd, self._run_id)
         return WarmLane(
@@ -109,4 +112,5 @@ class Lanes:
             self._fold,
             self._on_session,
             self._on_permission,
+            self._gate if self._gate.is_open else None,
         )

@@ -142,8 +142,12 @@ class Reading:
             text = self._redactor.block(block).decode("utf-8", "replace")
             self._reports.look_for(text)
             remarks = self._stderr.read(text)
-            self._put([self._told(remark) for remark in remarks], len(block))
+            self._put([self._told(remark) for remark in remarks if self._is_news(remark)], len(block))
             self.fresh_session |= any(remark.code == "fresh_session" for remark in remarks)
+
+    def _is_news(self, remark: Remark) -> bool:
+        # A gateway has told each failed request already, with more about it.
+        return remark.code != "retry" or self._ledger.aside is None
 
     def _told(self, remark: Remark) -> Event:
         retry = Retry(remark.attempt, remark.http_status) if remark.code == "retry" else None

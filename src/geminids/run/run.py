@@ -16,6 +16,7 @@ from geminids.launch.plan import TELEMETRY, Refused, look_ahead
 from geminids.options import Options, make_options
 from geminids.run.claim import Claim, busy
 from geminids.run.finishing import finished_of
+from geminids.run.gate import RunGate
 from geminids.run.lanes import Lanes
 from geminids.run.mishaps import cannot_lock, our_fault, spawn_failed
 from geminids.run.outbox import Events, Outbox
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
     import anyio
     from anyio.abc import TaskGroup
 
-    from geminids.gateway import Gateway
+    from geminids.gateway.purse import Purse
+    from geminids.prices import Budget
     from geminids.run.headless import HeadlessLane
     from geminids.run.warm.lane import WarmLane
     from geminids.run.warm.permission import OnPermission
@@ -45,15 +47,23 @@ def open_run(
     *,
     on_line: OnLine | None = None,
     on_permission: OnPermission | None = None,
+    budget: Budget | None = None,
     **fields: Any,
 ) -> Run:
     """A run of the agent, ended with all its processes when the block is left.
 
     Raises `OptionsError` for bad options at once. `fields` are fields of `Options`. `on_line(line, events)` is
     called with each line that the CLI printed, secrets masked, and the events that it became (headless lane only).
-    `on_permission(asked)` decides when the agent asks: the run then takes the warm lane, where it can.
+    `on_permission(asked)` decides when the agent asks: the run then takes the warm lane, where it can. A `budget` is
+    shared with all other runs and chats that it is given to.
     """
-    return Run(prompt, make_options(options, **fields), on_line=on_line, on_permission=on_permission)
+    return Run(
+        prompt,
+        make_options(options, **fields),
+        on_line=on_line,
+        on_permission=on_permission,
+        budgets=() if budget is None else (budget,),
+    )
 
 
 class Run:
@@ -67,6 +77,7 @@ class Run:
         on_line: OnLine | None = None,
         on_permission: OnPermission | None = None,
         notices: Sequence[tuple[Level, str, str]] = (),
+        budgets: Sequence[Purse] = (),
     ) -> None:
         self.id = new_run_id()
         self.options = options
@@ -77,13 +88,13 @@ class Run:
         self._claim = Claim(self.id)
         self._waits = False
         self._stop_waiting: str | None = None
-        self._gateway: Gateway | None = None
         self._began = time.monotonic()
         self._launched = False
         self._result: Result | None = None
         self._done: anyio.Event | None = None
         self._tasks: TaskGroup | None = None
         self._events = Events(self._outbox)
+        self._gate = RunGate(options, budgets=budgets)
         self._lanes = Lanes(
             prompt,
             self.id,
@@ -93,7 +104,7 @@ class Run:
             self._on_session,
             on_line,
             on_permission,
-            self._start_gateway,
+            self._gate,
         )
         self._outbox.put([self._ledger.notice(*notice) for notice in notices])
 
@@ -139,6 +150,7 @@ class Run:
                 self._finish(spawn_failed(error, self._lanes.cwd))
             else:
                 self._lane = lane
+                self._gate.begin()
         except Refused as refused:
             self._finish(Ending("failed", refused.failure.message, refused.failure))
         except Exception as error:
@@ -272,14 +284,6 @@ class Run:
     def _redacted(self, text: str) -> str:
         return self._lane.redacted(text) if self._lane is not None else text
 
-    def _start_gateway(self) -> dict[str, str] | None:
-        if not self.options.offline:
-            return None
-        from geminids.gateway import Gateway, offline_scene
-
-        self._gateway = self._gateway or Gateway(offline_scene()).start()
-        return dict(self._gateway.env)
-
     def _finish(self, ending: Ending) -> None:
         """Say how it ended, once, and let go of all that the run has held."""
         lane, ledger = self._lane, self._ledger
@@ -307,8 +311,7 @@ class Run:
         )
         self._outbox.put([finished])
         self._outbox.close()
-        if self._gateway is not None:
-            self._gateway.close()
+        self._gate.close()
 
     def _usage(self) -> Usage | None:
         """The tokens, request by request where those are known; what is told here for the first time is put out."""

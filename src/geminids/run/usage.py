@@ -11,7 +11,7 @@ from geminids.events.ledger import Ledger
 from geminids.events.model import ModelUsage, TokensUsed, Usage
 from geminids.wire.stream_json import ModelStats, Stats
 
-__all__ = ["by_request", "counted", "remainder", "settled", "usage_of"]
+__all__ = ["by_request", "counted", "differences", "overseen", "remainder", "settled", "usage_of"]
 
 
 def settled(
@@ -150,6 +150,45 @@ def counted(
     )
     count = len(every) if each and not new else None
     return new, msgspec.structs.replace(_sums(every), requests=count, models=models)
+
+
+def overseen(requests: Sequence[TokensUsed]) -> Usage | None:
+    """The usage of a run whose every request was seen by the gateway."""
+    if not requests:
+        return None
+    names = dict.fromkeys(one.model for one in requests if one.model)
+    models = tuple(
+        ModelUsage(model=name, **_parts(_sums([one for one in requests if one.model == name])))
+        for name in names
+    )
+    return msgspec.structs.replace(_sums(requests), requests=len(requests), models=models)
+
+
+def differences(
+    seen: Sequence[TokensUsed],
+    journal: Sequence[TokensUsed] | None,
+    told: tuple[int | None, int | None] | None,
+) -> list[str]:
+    """Where two sources disagree, in words: what the gateway has seen, what the journal has (None where it is not
+    whole), and the input and output that the CLI itself tells at the end."""
+    found = []
+    sums = _sums(seen)
+    if told is not None and None not in told and told != (sums.input, sums.output):
+        found.append(_disagree("the CLI's own sums", told, (sums.input, sums.output)))
+    if journal is not None:
+        # The journal has no requests of the CLI's own, such as the router's.
+        spoken = _sums([one for one in seen if one.role != "utility"])
+        known = _sums(journal)
+        if (known.input, known.output) != (spoken.input, spoken.output):
+            found.append(_disagree("the journal", (known.input, known.output), (spoken.input, spoken.output)))
+    return found
+
+
+def _disagree(source: str, told: tuple[int | None, int | None], seen: tuple[int | None, int | None]) -> str:
+    return (
+        f"{source} has {told[0]} tokens of input and {told[1]} of output, and the gateway has seen {seen[0]} and "
+        f"{seen[1]}: what the gateway has seen is told"
+    )
 
 
 def _parts(usage: Usage) -> dict[str, int | None]:

@@ -55,6 +55,7 @@ ABILITIES: tuple[Ability, ...] = (
     Ability("admin_policy",              "0.35",   None,   "--admin-policy"),
     Ability("core_tools_restrict",       "0.40",   None,   "tools.core that also forbids all other tools"),
     Ability("ignores_local_env",         "0.61",   None,   "advanced.ignoreLocalEnv"),
+    Ability("honours_no_proxy",          "0.47",   None,   "hosts that NO_PROXY keeps from the proxy"),
     Ability("model_configs",             "0.24",   None,   "modelConfigs for a thinking effort"),
     Ability("plan_mode",                 "0.26",   None,   "--approval-mode=plan"),
     Ability("needs_trust",               "0.39.1", None,   "headless runs in trusted folders only"),
@@ -127,6 +128,7 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
     admin_policy: bool
     core_tools_restrict: bool
     ignores_local_env: bool
+    honours_no_proxy: bool
     model_configs: bool
     plan_mode: bool
     needs_trust: bool

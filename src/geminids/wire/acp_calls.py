@@ -9,6 +9,7 @@ import msgspec
 
 __all__ = [
     "Audio",
+    "Authenticate",
     "Call",
     "Cancel",
     "ClientInfo",
@@ -48,6 +49,15 @@ class Initialize(_Out, frozen=True, kw_only=True, omit_defaults=False):
     client_info: ClientInfo
     client_capabilities: dict[str, Any] = {}
     protocol_version: int = PROTOCOL
+
+
+class Authenticate(_Out, frozen=True, kw_only=True, omit_defaults=False):
+    """The key for the sessions that are opened from now on (acpRpcDispatcher.ts)."""
+
+    key: str = msgspec.field(name="key")
+
+    def params(self) -> dict[str, Any]:
+        return {"methodId": "gemini-api-key", "_meta": {"api-key": self.key}}
 
 
 class NewSession(_Out, frozen=True, kw_only=True, omit_defaults=False):
@@ -112,8 +122,9 @@ class Cancel(_Out, frozen=True, kw_only=True):
     session_id: str
 
 
-Call = Initialize | NewSession | Prompt | SetMode | SetModel
+Call = Authenticate | Initialize | NewSession | Prompt | SetMode | SetModel
 _METHODS: dict[type, str] = {
+    Authenticate: "authenticate",
     Initialize: "initialize",
     NewSession: "session/new",
     Prompt: "session/prompt",
@@ -127,7 +138,7 @@ _encoder = msgspec.json.Encoder()
 def encode_call(number: int, call: Call | str) -> bytes:
     """A request of ours; a bare name is a method without parameters."""
     method = call if isinstance(call, str) else _METHODS[type(call)]
-    params: Any = {} if isinstance(call, str) else call
+    params: Any = {} if isinstance(call, str) else call.params() if isinstance(call, Authenticate) else call
     return _line({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
 
 

@@ -155,7 +155,7 @@ class Chat:
                 for sending in list(self._sendings):
                     await sending.done.wait()
                 await self.seating.leave()
-                self.seating.let_go()
+                self.seating.close()
         finally:
             self._pool.closed(self)
             over.set()

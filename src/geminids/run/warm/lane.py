@@ -14,9 +14,9 @@ from geminids.events.model import Decision, EndedProcess, Event, Started, Tokens
 from geminids.launch.warm import WarmPlan
 from geminids.options import Options
 from geminids.process.marker import Mark
+from geminids.run.gate import RunGate
 from geminids.run.outbox import Outbox
 from geminids.run.stopping import Stopping, listed
-from geminids.run.usage import counted
 from geminids.run.warm.always import Always
 from geminids.run.warm.connection import Gone, RpcFailed
 from geminids.run.warm.opening import why_not_open
@@ -51,6 +51,7 @@ class WarmLane:
         fold: Fold,
         on_session: Callable[[str], list[Event]],
         on_permission: OnPermission | None,
+        gate: RunGate | None = None,
     ) -> None:
         self._plan = plan
         self._said = prompt
@@ -62,6 +63,7 @@ class WarmLane:
         self._fold = fold
         self._on_session = on_session
         self._on_permission = on_permission
+        self._gate = gate
         self._process = WarmProcess(plan, grace=options.grace, line_limit=options.line_limit)
         self._stopping = Stopping()
         self._turn: WarmTurn | None = None
@@ -145,7 +147,7 @@ class WarmLane:
         await process.open()
         opened = await process.new_session(plan.cwd)
         self._session_id = opened.session_id
-        seat = Seat(process, opened.session_id, plan.cwd, Always(), set())
+        seat = Seat(process, opened.session_id, plan.cwd, Always(), set(), self._gate)
         if plan.mode != "default":
             await process.connection.call(SetMode(session_id=seat.session_id, mode_id=plan.mode))
         if plan.model is not None:
@@ -184,10 +186,7 @@ class WarmLane:
         self, known: Sequence[TokensUsed], written: Sequence[TokensUsed] | None
     ) -> tuple[list[TokensUsed], Usage | None]:
         """The requests that have not been told yet, and the usage."""
-        # The router of `auto` is told nowhere on this lane: then nobody can say how many requests there were.
-        each = self._turn is not None and self._turn.tells_each
-        told = self._turn.counts if self._turn is not None else (None, None)
-        return counted(known, told, self._ledger, each=each)
+        return self._turn.usage(known) if self._turn is not None else ([], None)
 
     def redacted(self, text: str) -> str:
         return self._process.redactor.text(text)

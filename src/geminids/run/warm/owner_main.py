@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING
 
 from geminids.config.places import Places
+from geminids.process.undumpable import protect_command
 from geminids.run.warm.owner_place import OwnerPlace, peer_of
 from geminids.run.warm.owner_serve import Visit
 from geminids.run.warm.owner_wire import OwnerStatus, Process
@@ -188,6 +189,8 @@ def main() -> None:
         return
     if place.log.exists() and place.log.stat().st_size > _LOG_LIMIT:
         os.truncate(place.log, 0)
+    # Its clients hand their variables over, keys and all: they stay in its memory while their runs go on.
+    protect_command()
     listener = place.listen()
     import anyio
 

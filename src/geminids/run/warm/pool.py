@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     import anyio
     from anyio.abc import TaskGroup
 
-    from geminids.gateway import Gateway
+    from geminids.gateway.host import OpenLease
+    from geminids.gateway.purse import Purse
+    from geminids.prices import Budget
 
 __all__ = ["GoOn", "Pool", "ProcessStatus"]
 
@@ -77,10 +79,12 @@ class Pool:
         go_on: GoOn = "handover",
         on_permission: OnPermission | None = None,
         on_notice: Callable[[Notice], None] | None = None,
+        budget: Budget | None = None,
         **fields: Any,
     ) -> None:
         self.options = make_options(options, **fields)
         self.go_on: GoOn = go_on
+        self.budgets: tuple[Purse, ...] = () if budget is None else (budget,)
         limits = {"size": size, "chats": chats, "sessions": sessions, "turns": turns, "memory": memory}
         wrong = [(name, "must be at least 1") for name, value in limits.items() if value < 1]
         if go_on not in ("handover", "resume"):
@@ -98,7 +102,7 @@ class Pool:
         self._living: set[Chat] = set()
         self._changed: anyio.Event | None = None
         self._tasks: TaskGroup | None = None
-        self._gateway: Gateway | None = None
+        self._keeper: OpenLease | None = None
         self._ledger = Ledger()
 
     def chat(
@@ -190,8 +194,8 @@ class Pool:
                 for process in list(self._processes):
                     await process.gone()
         finally:
-            if self._gateway is not None:
-                self._gateway.close()
+            if self._keeper is not None:
+                self._keeper.close()
             over.set()
 
     # What chats need of their pool.
@@ -205,9 +209,13 @@ class Pool:
         """What these options come to; raises `Refused`."""
         # The CLI would count the turns of the whole session: each prompt's are counted on our side.
         options = msgspec.structs.replace(options, max_turns=None, resume=None)
-        return make_warm_plan(
-            options, asks=seating.asks, environ=seating.environ, gateway_env=self._gateway_env(options)
-        )
+        plan = make_warm_plan(options, asks=seating.asks, environ=seating.environ, gate=seating.gate)
+        if seating.gate.is_open and self._keeper is None:
+            from geminids.gateway.host import keep_open
+
+            # Its processes know the address: it stays while they live, whether a chat is open or not.
+            self._keeper = keep_open()
+        return plan
 
     async def place_for(self, seating: Seating) -> tuple[WarmPlan, WarmProcess]:
         """A process with room for one more chat; waits where all is taken. Raises what opening it raises."""
@@ -292,6 +300,8 @@ class Pool:
         assert self._tasks is not None
         process = WarmProcess(plan, grace=self.options.grace, line_limit=self.options.line_limit)
         process.start()
+        if self._keeper is not None:
+            self._keeper.begin()
         self._processes.append(process)
         self._tasks.start_soon(self._serve, process)
         return process
@@ -336,12 +346,3 @@ class Pool:
         waiting, self._changed = self._changed, anyio.Event()
         if waiting is not None:
             waiting.set()
-
-    def _gateway_env(self, options: Options) -> dict[str, str] | None:
-        if not options.offline:
-            return None
-        if self._gateway is None:
-            from geminids.gateway import Gateway, offline_scene
-
-            self._gateway = Gateway(offline_scene()).start()
-        return dict(self._gateway.env)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from geminids.config.places import Places, private_dir
 from geminids.ids import new_run_id
+from geminids.launch.scratch import Scratch
 from geminids.launch.warm import WarmPlan
 from geminids.process.child import Child, spawn
 from geminids.process.guard import guard_run, release_run
@@ -19,7 +20,7 @@ from geminids.run.warm.connection import Connection, Gone, Pending, RpcFailed
 from geminids.run.warm.shells import Shells
 from geminids.wire.acp import Note, Unknown, Update
 from geminids.wire.acp_answers import Opened, opened_of
-from geminids.wire.acp_calls import ClientInfo, Initialize, NewSession
+from geminids.wire.acp_calls import Authenticate, ClientInfo, Initialize, NewSession
 from geminids.wire.stderr import Remark, StderrReader
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ class WarmProcess:
         self._listeners: dict[str, Listener] = {}
         self._stderr = StderrReader()
         self._stderr_lines = LineFramer(_LONGEST_STDERR_LINE)
+        self._scratch = Scratch(Places.of())
         self._child: Child | None = None
         self._connection: Connection | None = None
         self._gone: anyio.Event | None = None
@@ -83,13 +85,26 @@ class WarmProcess:
         idle = private_dir(_idle())
         guard_run(self.mark)
         try:
-            child = spawn(self.plan.argv, cwd=str(idle), env=with_mark(self.plan.env, self.mark))
+            env = with_mark({**self.plan.env, **self._own_home()}, self.mark)
+            child = spawn(self.plan.argv, cwd=str(idle), env=env)
         except BaseException:
             release_run(self.mark)
+            self._scratch.close()
             raise
         self._child = child
         self.shells = Shells(child.pid, self.mark)
         self._connection = Connection(child, self._on_update, self._on_ask, line_limit=self._line_limit)
+
+    def _own_home(self) -> dict[str, str]:
+        """A home of its own where sessions sign in one by one: the CLI writes its settings anew each time, in place,
+        and another process could read half of them."""
+        if not self.plan.signs_in_sessions:
+            return {}
+        import shutil
+
+        home = self._scratch.folder / "home"
+        shutil.copytree(self.plan.env["GEMINI_CLI_HOME"], home, symlinks=True)
+        return {"GEMINI_CLI_HOME": str(home)}
 
     @property
     def pid(self) -> int:
@@ -146,6 +161,7 @@ class WarmProcess:
             child.close()
             release_run(self.mark)
             self._sweep()
+            self._scratch.close()
             self._gone.set()
 
     def _sweep(self) -> None:
@@ -177,8 +193,8 @@ class WarmProcess:
         await self._opening.wait()
         self._opening.result()
 
-    async def new_session(self, cwd: str) -> Opened:
-        """Open a session; raises `Gone` or `RpcFailed`.
+    async def new_session(self, cwd: str, token: str | None = None) -> Opened:
+        """Open a session, whose requests come with the `token`; raises `Gone` or `RpcFailed`.
 
         One after the other: of thirty that are asked for at once, the CLI answers eight, and never the others (0.61.0).
         """
@@ -188,6 +204,8 @@ class WarmProcess:
             self._one_by_one = anyio.Lock()
         async with self._one_by_one:
             self.sessions += 1
+            if token is not None:
+                await self.connection.call(Authenticate(key=token))
             return opened_of(await self.connection.call(NewSession(cwd=cwd)))
 
     async def is_well(self, patience: float = 5.0) -> bool:

@@ -15,6 +15,7 @@ from geminids.launch.refused import Refused
 from geminids.launch.workspace import Found
 from geminids.options import Approval, Options, make_options
 from geminids.run.claim import Claim
+from geminids.run.gate import RunGate
 from geminids.run.result import Result
 from geminids.run.warm.always import Always
 from geminids.run.warm.connection import RpcFailed
@@ -48,6 +49,7 @@ class Seating:
         self.session_id: str | None = options.resume
         self.verdicts: Verdicts = Verdicts(options.approval, options.permissions)
         self.handover = ""
+        self.gate = RunGate(options, whose="this chat", budgets=pool.budgets, by_session=True)
         self.seat: Seat | None = None
         self.process: WarmProcess | None = None
         self._pool = pool
@@ -102,6 +104,11 @@ class Seating:
         if shells.strays():
             # Nobody can say whose they are: they end with the process, which is kept for nobody else.
             seat.process.retiring = True
+
+    def close(self) -> None:
+        """The conversation is over."""
+        self.let_go()
+        self.gate.close()
 
     def let_go(self) -> None:
         """Hold the session no longer."""
@@ -162,9 +169,11 @@ class Seating:
         self.process = process
         self.verdicts = plan.verdicts
         self._neutralised = plan.neutralised
+        self._notices += self.gate.take_notices()
         with anyio.fail_after(self.options.start_timeout):
-            opened = await process.new_session(plan.cwd)
-            seat = Seat(process, opened.session_id, plan.cwd, self._always, set())
+            opened = await process.new_session(plan.cwd, self.gate.token)
+            gate = self.gate if self.gate.is_open else None
+            seat = Seat(process, opened.session_id, plan.cwd, self._always, set(), gate)
             try:
                 if plan.mode != "default":
                     await _change_mode(seat, plan.mode)

@@ -22,7 +22,6 @@ from geminids.run.outbox import Events, Outbox
 from geminids.run.patience import see_through
 from geminids.run.result import Result
 from geminids.run.stopping import listed
-from geminids.run.usage import counted
 from geminids.run.warm.connection import Gone, RpcFailed
 from geminids.run.warm.permission import Desk
 from geminids.run.warm.prompt import blocks_of, is_command
@@ -187,7 +186,11 @@ class Sending:
         from geminids.run.run import Run
 
         options = msgspec.structs.replace(self.options, resume=self._chat.session_id)
-        run = self._run = Run(self._prompt, options, notices=self._chat.seating.take_notices())
+        seating = self._chat.seating
+        # What the chat may spend is spent on this lane too.
+        options = msgspec.structs.replace(options, max_budget=None, max_tokens=None, max_requests=None)
+        budgets = seating.gate.purses
+        run = self._run = Run(self._prompt, options, notices=seating.take_notices(), budgets=budgets)
         self._chat.seating.let_go()
         if self._reason is not None:
             run.stop(self._reason)
@@ -226,10 +229,7 @@ class Sending:
         if self._result is not None:
             return
         turn = self._turn
-        # The router of `auto` is told nowhere on this lane: then nobody can say how many requests there were.
-        each = turn is not None and turn.tells_each
-        told = turn.counts if turn is not None else (None, None)
-        new, usage = counted(self._fold.tokens, told, self._ledger, each=each)
+        new, usage = turn.usage(self._fold.tokens) if turn is not None else ([], None)
         self._put(list(new))
         finished, self._result = finished_of(
             self.id,

@@ -12,13 +12,24 @@ from geminids.events.fold import Fold
 from geminids.events.from_acp import AcpTranslator
 from geminids.events.from_acp_journal import WarmJournalTranslator
 from geminids.events.ledger import Ledger
-from geminids.events.model import Decision, Event, PermissionAsked, Retry, ToolFinished, ToolStarted
+from geminids.events.model import (
+    Decision,
+    Event,
+    PermissionAsked,
+    Retry,
+    TokensUsed,
+    ToolFinished,
+    ToolStarted,
+    Usage,
+)
 from geminids.options import Options
 from geminids.run.deadlines import Deadlines
 from geminids.run.journal import Journal
 from geminids.run.merge import Merge
 from geminids.run.outbox import Outbox
+from geminids.run.overseer import Overseer, ending_of
 from geminids.run.stopping import Stopping
+from geminids.run.usage import counted, differences, overseen
 from geminids.run.warm.asks import asked_of, option_of
 from geminids.run.warm.connection import Gone, Pending, RpcFailed
 from geminids.run.warm.permission import Desk, Said
@@ -36,6 +47,7 @@ if TYPE_CHECKING:
     import psutil
     from anyio.abc import TaskGroup
 
+    from geminids.gateway.told import Halt
     from geminids.process.tree import Ended
 
 __all__ = ["WarmTurn"]
@@ -72,6 +84,9 @@ class WarmTurn:
         )
         self._books = WarmJournalTranslator(ledger, self._redactor, self._updates, seat.known)
         self._journal = self._follow()
+        self._overseer = (
+            None if seat.gate is None else Overseer(seat.gate, ledger, self._put_seen, self._on_halt)
+        )
         self._stopping = Stopping()
         self._asks: dict[str, tuple[Note, PermissionAsked, float]] = {}
         self._shells: dict[str, None] = {}
@@ -115,11 +130,15 @@ class WarmTurn:
                 pending = process.connection.begin(prompt)
                 tasks.start_soon(self._journal.watch)
                 tasks.start_soon(self.deadlines.watch, self._on_deadline)
+                if self._overseer is not None:
+                    tasks.start_soon(self._overseer.watch)
                 tasks.start_soon(self._stop_when_asked, pending)
                 await pending.wait()
                 self._settle(pending)
                 if self._stop.is_set():
                     await self._cleaned.wait()
+                if self._overseer is not None:
+                    await self._overseer.settle()
                 tasks.cancel_scope.cancel()
         finally:
             process.detach(self._seat.session_id)
@@ -128,6 +147,8 @@ class WarmTurn:
     def ending(self) -> Ending:
         """What it was."""
         stopping = self._stopping
+        if self._overseer is not None and self._overseer.halted is not None:
+            return ending_of(self._overseer.halted)
         if stopping.reason == _TOO_MANY_TURNS:
             return max_turns()
         if stopping.wanted and not (self._stopped and self._stopped.reason == "end_turn"):
@@ -154,6 +175,15 @@ class WarmTurn:
                 exit_code=self._seat.process.exit_code if self._gone else None,
             )
         )
+
+    def usage(self, known: Sequence[TokensUsed]) -> tuple[list[TokensUsed], Usage | None]:
+        """The requests that have not been told yet, and the usage."""
+        if self._overseer is None:
+            # The router of `auto` is told nowhere on this lane: then nobody can say how many requests there were.
+            return counted(known, self.counts, self._ledger, each=self.tells_each)
+        for text in differences(known, self._ledger.aside if self.complete else None, None):
+            self._put([self._ledger.notice("warning", "tokens", text)])
+        return [], overseen(known)
 
     @property
     def counts(self) -> tuple[int | None, int | None]:
@@ -256,6 +286,13 @@ class WarmTurn:
 
     # Its end.
 
+    def _on_halt(self, halt: Halt) -> None:
+        self.stop(halt.message, by_deadline=True)
+
+    def _put_seen(self, events: list[Event]) -> None:
+        self.deadlines.heard(stdout=False)
+        self._merge.add(events)
+
     def _on_deadline(self, reason: str) -> None:
         self.stop(reason, by_deadline=True)
 
@@ -329,6 +366,8 @@ class WarmTurn:
         self._journal.look()
         self._merge.add(self._updates.finish())
         self._journal.finish()
+        if self._overseer is not None:
+            self._overseer.look()
         self._end_shells()
         self._merge.release(now=True)
 

@@ -1,0 +1,30 @@
+// The client of the gateway's benchmark: Node's own fetch, as the CLI has it.
+// A line of JSON on stdin asks for one answer: {url, key, words, body}; the figures come back as a line of JSON.
+import { createInterface } from "node:readline";
+
+for await (const line of createInterface({ input: process.stdin })) {
+  const { url, key, words, body } = JSON.parse(line);
+  const sent = JSON.stringify({ contents: [{ role: "user", parts: [{ text: "x".repeat(body) }] }] });
+  const began = performance.now();
+  const response = await fetch(`${url}/v1beta/models/words-${words}:streamGenerateContent?alt=sse`, {
+    method: "POST",
+    body: sent,
+    headers: { "content-type": "application/json", "x-goog-api-key": key },
+  });
+  let first = 0;
+  let events = 0;
+  let text = "";
+  const decoder = new TextDecoder();
+  for await (const piece of response.body) {
+    first ||= performance.now() - began;
+    text += decoder.decode(piece, { stream: true });
+    let end;
+    while ((end = text.indexOf("\r\n\r\n")) >= 0) {
+      JSON.parse(text.slice(6, end)); // as the SDK reads them
+      text = text.slice(end + 4);
+      events += 1;
+    }
+  }
+  const all = performance.now() - began;
+  process.stdout.write(JSON.stringify({ status: response.status, first, all, events }) + "\n");
+}

@@ -1,0 +1,176 @@
+"""The upstream that answers from a cassette: by what is asked, not by when."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from datetime import datetime
+from functools import cached_property
+
+import msgspec
+
+from geminids.gateway.answering import parts_of_answer
+from geminids.gateway.cassette import Answer, Cassette, Exchange
+from geminids.gateway.difference import diff_of, nearest
+from geminids.gateway.encode import parts_of
+from geminids.gateway.normal import Normal, Normaliser
+from geminids.gateway.request import Request, read_route
+from geminids.gateway.scripted import Scripted
+from geminids.gateway.stand_in import stand_in
+from geminids.gateway.upstream import Mismatch, Part
+from geminids.gateway.volatile import Day, days_of
+from geminids.gateway.whereabouts import Mover
+from geminids.redact import Redactor
+
+__all__ = ["Replaying"]
+
+_HINT = "If the change is meant, record it again: geminids run --record FILE, or pytest --geminids-record."
+
+
+class Replaying:
+    """Gives each request the first answer that is left for it. Raises `Mismatch` where there is none.
+
+    A request is the same where its conversation is: what was said, asked of tools and given by them, without what
+    differs from run to run (`normal`). One that differs in anything else, as another release of the CLI does, is
+    answered all the same, and that is said in `remarks`. `places` names folders of this run (path to `<workspace>` and
+    so on) that the CLI does not tell of itself.
+    """
+
+    def __init__(
+        self,
+        cassette: Cassette,
+        *,
+        secrets: Iterable[str] = (),
+        on_remark: Callable[[str], None] | None = None,
+        places: Mapping[str, str] | None = None,
+        pace: bool = False,
+    ) -> None:
+        self.remarks: list[str] = []
+        self._cassette = cassette
+        self._on_remark = on_remark
+        self._pace = pace
+        self._redactor = Redactor(secrets)
+        self._here = Normaliser(places, days_of(time.time()), self._redactor)
+        self._free = set(range(len(cassette.exchanges)))
+        self._lock = threading.Lock()
+
+    @property
+    def unused(self) -> list[int]:
+        """The numbers of the exchanges that nobody has asked for."""
+        with self._lock:
+            return [self._cassette.exchanges[at].n for at in sorted(self._free)]
+
+    async def answer(self, request: Request) -> AsyncIterator[Part]:
+        for part in self._parts(request):
+            yield part
+
+    def _parts(self, request: Request) -> Iterable[Part]:
+        with self._lock:
+            self._here.learn(request.body)
+            self._here.also_on(days_of(time.time()))
+            asked = request.raw.decode("latin-1") if request.body is None else request.body
+            now = self._here.request(request.method, request.model, asked)
+            at = self._match(now)
+            if at is not None:
+                self._free.discard(at)
+        if at is not None:
+            return parts_of_answer(self._moved(self._cassette.exchanges[at].answer), pace=self._pace)
+        return self._aside(request, now)
+
+    def _match(self, now: Normal) -> int | None:
+        free = sorted(self._free)
+        alike = [at for at in free if self._alike(self._recorded[at], now)]
+        for at in alike:
+            if not now.differs(self._recorded[at]):
+                return at
+        if not alike:
+            return None
+        differs = " and ".join(now.differs(self._recorded[alike[0]]))
+        made = f" (it was made on CLI {self._cassette.header.cli})" if self._cassette.header.cli else ""
+        self._remark(
+            f"a request has another {differs} than the cassette{made}, and the same conversation: replayed"
+        )
+        return alike[0]
+
+    @staticmethod
+    def _alike(old: Normal, now: Normal) -> bool:
+        return old.method == now.method and old.conversation == now.conversation
+
+    @cached_property
+    def _there(self) -> Normaliser:
+        """What was of the recorded run alone."""
+        cassette = self._cassette
+        made = _seconds(cassette.header.made)
+        days: set[Day] = set(days_of(*(exchange.at for exchange in cassette.exchanges)))
+        if made is not None:
+            days |= days_of(made)
+        known = Normaliser(days=days, redactor=self._redactor)
+        for exchange in cassette.exchanges:
+            known.learn(exchange.body)
+        return known
+
+    @cached_property
+    def _recorded(self) -> list[Normal]:
+        return [self._normal(exchange) for exchange in self._cassette.exchanges]
+
+    def _normal(self, exchange: Exchange) -> Normal:
+        route = read_route(exchange.path)
+        body = exchange.body.decode("latin-1") if isinstance(exchange.body, bytes) else exchange.body
+        return self._there.request(route.method, route.model, body)
+
+    def _moved(self, answer: Answer) -> Answer:
+        """The answer for the folders of this run: a model often names files by their whole path."""
+        mover = Mover.between(self._there.places, self._here.places)
+        if answer.events is not None:
+            return msgspec.structs.replace(answer, events=mover.value(answer.events))
+        if answer.json is not msgspec.UNSET:
+            return msgspec.structs.replace(answer, json=mover.value(answer.json))
+        return answer
+
+    def _aside(self, request: Request, now: Normal) -> Iterable[Part]:
+        """The CLI's own errands need not be recorded: what they ask for can be made up."""
+        reply = None
+        if request.method == "generate":
+            reply = stand_in(request)
+        elif request.method != "stream":
+            reply = Scripted().pick(request)
+        if reply is None:
+            raise self._mismatch(request, now)
+        what = {"count": "a count of tokens", "generate": "a side request of the CLI"}.get(
+            request.method, f"a request to {request.path.partition('?')[0]}"
+        )
+        self._remark(f"{what} is not in the cassette: answered with a stand-in")
+        return parts_of(reply, request)
+
+    def _mismatch(self, request: Request, now: Normal) -> Mismatch:
+        name, count = self._cassette.name, len(self._cassette.exchanges)
+        same = [at for at in range(count) if self._alike(self._recorded[at], now)]
+        if same:
+            used = self._cassette.exchanges[same[-1]].n
+            what = f"it is the same as number {used}, which has been replayed already"
+            return Mismatch(f"a request is not in the cassette {name}: {what}", _HINT)
+        free = sorted(self._free)
+        at = nearest(now, [self._recorded[at] for at in free])
+        if at is None:
+            left = "nothing is left in it" if count else "there is nothing in it"
+            return Mismatch(f"a request is not in the cassette {name}: {left} (of {count} requests)", _HINT)
+        number = self._cassette.exchanges[free[at]].n
+        diff = self._redactor.text(diff_of(now, self._recorded[free[at]]))
+        return Mismatch(
+            f"a request is not in the cassette {name}. It differs from number {number} of {count}:\n{diff}",
+            _HINT,
+        )
+
+    def _remark(self, remark: str) -> None:
+        if remark not in self.remarks:
+            self.remarks.append(remark)
+            if self._on_remark is not None:
+                self._on_remark(remark)
+
+
+def _seconds(made: str | None) -> float | None:
+    try:
+        return datetime.fromisoformat(made).timestamp() if made else None
+    except ValueError:
+        return None

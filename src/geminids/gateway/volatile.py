@@ -1,0 +1,166 @@
+"""What differs between two runs of the same prompt: days, times, ids, process numbers. Pure."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable
+
+__all__ = ["Day", "Days", "days_of", "plain_result", "same_cli", "same_context", "same_result"]
+
+Day = tuple[int, int, int]
+
+_MONTHS = [
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
+]
+_WEEKDAY = r"(?:(?:Mon|Tues?|Wed(?:nes)?|Thu(?:rs)?|Fri|Sat(?:ur)?|Sun)(?:day)?,? +)?"
+_UUID = re.compile(r"\b[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\b")
+_TOKEN = re.compile(r"\bgeminids-run-[0-9a-f]{48}\b")
+_CLI = re.compile(r"/[^\s\"'`<>()]*?/@google/gemini-cli(?:-core)?(?=/)")
+# Folders that programs make for themselves: Python's, mktemp's, pytest's and Node's.
+_TEMP = re.compile(
+    r"(?<![\w.-])/(?:private/)?(?:tmp|var/tmp|var/folders/\w+/\w+/T)/"
+    r"(?:tmp[a-z0-9_]{8}|tmp\.\w{6,}|pytest-of-[^/\s]+/pytest-\d+|[\w.]+-(?=[a-z]*[0-9A-Z])\w{6})(?![\w.-])"
+)
+_CLOCK = r"\d{1,2}:\d\d(?::\d\d(?:[.,]\d+)?)?(?: ?[AP]M)?"
+_IN_RESULTS = (
+    (re.compile(rf"(?<=[\d>])T{_CLOCK}(?:Z|[+-]\d\d:?\d\d)?"), "T<time>"),
+    (re.compile(rf"(?<![\w:.]){_CLOCK}(?:Z|[+-]\d\d:?\d\d)?(?![\w:])"), "<time>"),
+    (re.compile(r"(?<![\w.])\d+(?:\.\d+)? ?(?:ms|s|secs?|seconds?)\b"), "<duration>"),
+    (re.compile(r"(?<![\w.])1[6-9]\d{8}(?:\.\d+|\d{3})?(?![\w.])"), "<epoch>"),
+    (re.compile(r"(?i)\b(pid|ppid|pgid)( ?[:=]? ?)\d+\b"), r"\1\2<pid>"),
+    (re.compile(r"\b(127\.0\.0\.1|localhost):\d+\b"), r"\1:<port>"),
+    (re.compile(r"\b0x[0-9a-fA-F]{6,16}\b"), "<address>"),
+    (re.compile(r"\b(?:[0-9a-f]{64}|[0-9a-f]{40})\b"), "<hash>"),
+    (re.compile(r"(?<=\[)([\w/.-]+(?: \(root-commit\))?) [0-9a-f]{7,12}(?=\])"), r"\1 <hash>"),
+)
+
+
+def days_of(*seconds: float) -> frozenset[Day]:
+    """The days on which these moments were, here and in UTC."""
+    return frozenset(
+        (day.tm_year, day.tm_mon, day.tm_mday)
+        for at in seconds
+        for day in (time.localtime(at), time.gmtime(at))
+    )
+
+
+class Days:
+    """Finds the days of a run in texts, however programs write them. Other days are left: they tell something.
+
+    >>> Days([(2026, 11, 16)]).text("on Monday, November 16, 2026 and on 2026-11-17")
+    'on <today> and on 2026-11-17'
+    """
+
+    def __init__(self, days: Iterable[Day]) -> None:
+        given = sorted(days)
+        self._full = re.compile("|".join(form for day in given for form in _full_forms(*day)) or "(?!)")
+        self._short = re.compile("|".join(_short_form(*day) for day in given) or "(?!)")
+
+    def text(self, text: str) -> str:
+        """Days that are written with their year."""
+        return self._full.sub("<today>", text)
+
+    def result(self, text: str) -> str:
+        """Those too that are written as `date` and `ls` do it."""
+        return self._short.sub("<today>", self.text(text))
+
+
+def _full_forms(year: int, month: int, day: int) -> tuple[str, ...]:
+    long = _MONTHS[month - 1]
+    name = f"(?:{long}|{long[:3]})"
+    numbers = (
+        f"{year}([-/.]?){month:02}#{day:02}",
+        f"{month:02}([/.-]){day:02}#{year}",
+        f"{day:02}([/.-]){month:02}#{year}",
+    )
+    return (
+        rf"\b{_WEEKDAY}{name} +{day},? {year}\b",
+        rf"\b{_WEEKDAY}0?{day} {name} {year}\b",
+        *(rf"(?<!\d){_without_groups(form)}(?!\d)" for form in numbers),
+    )
+
+
+def _without_groups(form: str) -> str:
+    """Both separators alike, spelled out: a group's number would depend on what else is in the pattern."""
+    before, _, rest = form.partition("([")
+    signs, optional, rest = rest.partition("]?)") if "]?)" in rest else rest.partition("])")
+    kinds = [re.escape(sign) for sign in signs] + ([""] if "?" in optional else [])
+    return "(?:" + "|".join(before + kind + rest.replace("#", kind) for kind in kinds) + ")"
+
+
+def _short_form(year: int, month: int, day: int) -> str:
+    clock = rf"(?: +(?:{_CLOCK}|<time>)(?: [A-Z]{{2,5}})?)?"
+    return rf"\b{_WEEKDAY}{_MONTHS[month - 1][:3]} +{day}\b{clock}(?: {year}\b)?"
+
+
+def same_cli(text: str) -> str:
+    """A text without what names this run, this process or this installation."""
+    return _UUID.sub("<uuid>", _TOKEN.sub("***", _TEMP.sub("<tmp>", _CLI.sub("<cli>", text))))
+
+
+def same_result(text: str) -> str:
+    """What a tool gave, without its times and numbers of processes.
+
+    >>> same_result("2 passed in 0.31s at 13:25:32, pid 4711")
+    '2 passed in <duration> at <time>, pid <pid>'
+    """
+    for pattern, word in _IN_RESULTS:
+        text = pattern.sub(word, text)
+    return text
+
+
+_TREE = re.compile(r"^(?:[│ ]*[├└]─+.*|Showing up to \d+ items.*|(?:/.*|<[\w ]+>)/)\n?", re.MULTILINE)
+_ABOUT = re.compile(
+    r"^(?:Today's date is .*|My operating system is: .*|The project's temporary directory is: .*"
+    r"|I'm currently working in the .*|- \*\*Workspace Directories:\*\*|- \*\*Directory Structure:\*\*|  - .*"
+    r"|Here is the folder structure of .*|</?session_context>|This is the Gemini CLI\. We are setting up .*"
+    r"|Reminder: Do not return an empty response .*|My setup is complete\. .*)\n?",
+    re.MULTILINE,
+)
+_BLANK = re.compile(r"\n\s*\n")
+
+
+def same_context(text: str) -> str:
+    """What the CLI's introduction says beyond day, system and folders: the user's instructions."""
+    return _BLANK.sub("\n", _ABOUT.sub("", _TREE.sub("", text))).strip()
+
+
+_SHELL_HEAD = re.compile(r"\ACommand: .*?\nDirectory: [^\n]*\n(?=(?:Output|Stdout): )", re.DOTALL)
+_SHELL_TAIL = re.compile(
+    r"^(?:Error: \(none\)|Exit Code: 0|Signal: (?:0|\(none\))|(?:Background PIDs|Process Group PGID): .*)(?:\n|\Z)",
+    re.MULTILINE,
+)
+_PIDS = re.compile(r"^(?:Background PIDs|Process Group PGID): (.*)$", re.MULTILINE)
+_FENCE = re.compile(r"^</?untrusted_context>(?:\n|\Z)", re.MULTILINE)
+_SIZES = re.compile(r"(?: \(\d+ bytes\))+$", re.MULTILINE)
+_UPDATED = re.compile(r" Here is the updated code:\n.*", re.DOTALL)
+
+
+def plain_result(tool: str, text: str) -> str:
+    """What a tool gave, without the frame that some releases put around it and others do not.
+
+    0.24 repeats the command and says that nothing went wrong; newer ones fence what is not to be trusted, and add
+    sizes and the file as it is now.
+    """
+    text = _FENCE.sub("", text)
+    if tool == "run_shell_command":
+        for number in {number for line in _PIDS.findall(text) for number in re.findall(r"\d+", line)}:
+            text = re.sub(rf"(?<![\w.]){number}(?![\w.])", "<pid>", text)
+        text = _SHELL_TAIL.sub("", _SHELL_HEAD.sub("", text))
+    elif tool == "list_directory":
+        text = _SIZES.sub("", text)
+    elif tool in ("write_file", "replace"):
+        text = _UPDATED.sub("", text)
+    return text.rstrip()

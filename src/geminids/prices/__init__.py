@@ -1,0 +1,19 @@
+"""Tokens to money: the list prices of models, and the caller's own on top of them."""
+
+from __future__ import annotations
+
+from geminids.prices.budget import Budget
+from geminids.prices.price import Price, Tokens, price_for_gateway, price_of, warm_up
+from geminids.prices.table import ModelRate, PriceTable, RateTier
+
+__all__ = [
+    "Budget",
+    "ModelRate",
+    "Price",
+    "PriceTable",
+    "RateTier",
+    "Tokens",
+    "price_for_gateway",
+    "price_of",
+    "warm_up",
+]

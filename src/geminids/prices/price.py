@@ -1,0 +1,103 @@
+"""What the tokens of one request cost."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Literal, Protocol
+
+import msgspec
+
+from geminids.prices.table import PriceTable, rates_in
+
+__all__ = ["Price", "Tokens", "price_for_gateway", "price_of", "warm_up"]
+
+_MILLION = Decimal(1_000_000)
+
+
+class Tokens(Protocol):
+    """The tokens of one request: input includes cached, output excludes thinking. `TokensUsed` is one."""
+
+    @property
+    def input(self) -> int | None: ...
+    @property
+    def cached(self) -> int | None: ...
+    @property
+    def output(self) -> int | None: ...
+    @property
+    def thinking(self) -> int | None: ...
+    @property
+    def tool(self) -> int | None: ...
+
+
+class Price(msgspec.Struct, frozen=True, kw_only=True):
+    """What one request costs, in exact dollars, and what that is made of.
+
+    `input` is what was not in the cache. Thinking is billed as output, the prompts of the API's own tools as input.
+    """
+
+    input: Decimal
+    cached: Decimal
+    tool: Decimal
+    output: Decimal
+    thinking: Decimal
+    source: Literal["list", "table"]
+
+    @property
+    def usd(self) -> Decimal:
+        return self.input + self.cached + self.tool + self.output + self.thinking
+
+
+def price_of(
+    model: str | None, tokens: Tokens, at: date | None = None, table: PriceTable | None = None
+) -> Price | None:
+    """What one request costs: by the caller's `table`, else by list price on that day; None where nobody knows.
+
+    The tier is the request's own: sums of several requests have none, and price too high or too low.
+
+    >>> from geminids.gateway.told import Counts
+    >>> price_of("gemini-2.5-pro", Counts(input=1000, cached=400, output=100, thinking=50)).usd
+    Decimal('0.00230')
+    """
+    if not model:
+        return None
+    given, tool = tokens.input or 0, tokens.tool or 0
+    # More from the cache than was sent: a count that cannot be, and must not make a price below nothing.
+    cached = min(tokens.cached or 0, given)
+    source: Literal["list", "table"] = "table"
+    rates = rates_in(table, model, given + tool) if table else None
+    if rates is None:
+        from geminids.prices.listed import listed_rates
+
+        source = "list"
+        rates = listed_rates(model, given + tool, _day(at))
+    if rates is None:
+        return None
+    return Price(
+        input=(given - cached) * rates.input / _MILLION,
+        cached=cached * rates.cached / _MILLION,
+        tool=tool * rates.input / _MILLION,
+        output=(tokens.output or 0) * rates.output / _MILLION,
+        thinking=(tokens.thinking or 0) * rates.output / _MILLION,
+        source=source,
+    )
+
+
+def price_for_gateway(model: str, tokens: Tokens) -> Decimal | None:
+    """The list price of a request of now, as a purse asks for it."""
+    price = price_of(model, tokens)
+    return price.usd if price is not None else None
+
+
+def warm_up() -> None:
+    """Have the list prices at hand: to be called in a thread, once the CLI is spawned."""
+    from geminids.prices.listed import load
+
+    load()
+
+
+def _day(at: date | None) -> date:
+    if at is None:
+        return datetime.now(UTC).date()
+    # A datetime is a date too, and one that would never be found in a cache twice.
+    return at.date() if isinstance(at, datetime) else at

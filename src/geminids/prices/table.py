@@ -1,0 +1,83 @@
+"""A price table of the caller's own, and what a model costs by it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+from fnmatch import fnmatchcase
+from functools import lru_cache
+
+import msgspec
+
+__all__ = ["ModelRate", "PriceTable", "RateTier", "Rates", "bare", "rates_in"]
+
+
+class RateTier(msgspec.Struct, frozen=True, kw_only=True):
+    """What holds for all tokens of a request whose input has more than `above` tokens."""
+
+    above: int
+    input: float
+    output: float
+    cached: float | None = None
+
+
+class ModelRate(msgspec.Struct, frozen=True, kw_only=True):
+    """What a model costs, in dollars per million tokens. `model` may have `*` and `?`.
+
+    `cached` is the price of input from the cache; None: the same as other input.
+    """
+
+    model: str
+    input: float
+    output: float
+    cached: float | None = None
+    tiers: tuple[RateTier, ...] = ()
+
+
+# The first that fits a model's name holds.
+PriceTable = Sequence[ModelRate]
+
+
+class Rates(msgspec.Struct, frozen=True):
+    """Dollars per million tokens for one request, with its tier decided."""
+
+    input: Decimal
+    cached: Decimal
+    output: Decimal
+
+
+def bare(model: str) -> str:
+    """The name alone, as prices go by it.
+
+    >>> bare("models/gemini-2.5-pro"), bare("publishers/google/models/Gemini-2.5-Pro")
+    ('gemini-2.5-pro', 'gemini-2.5-pro')
+    """
+    return model.rpartition("/")[2].lower()
+
+
+def rates_in(table: PriceTable, model: str, tokens_in: int) -> Rates | None:
+    """What a request with so much input costs by this table; None where no line fits the model.
+
+    >>> rates_in([ModelRate(model="gemini-9*", input=1, output=2)], "gemini-9-pro", 10)
+    Rates(input=Decimal('1'), cached=Decimal('1'), output=Decimal('2'))
+    """
+    for rate in table:
+        if fnmatchcase(bare(model), rate.model.lower()):
+            return _rates(_tier(rate, tokens_in))
+    return None
+
+
+def _tier(rate: ModelRate, tokens_in: int) -> ModelRate | RateTier:
+    reached = [tier for tier in rate.tiers if tokens_in > tier.above]
+    return max(reached, key=lambda tier: tier.above) if reached else rate
+
+
+@lru_cache(maxsize=256)
+def _rates(rate: ModelRate | RateTier) -> Rates:
+    cached = rate.input if rate.cached is None else rate.cached
+    return Rates(_exact(rate.input), _exact(cached), _exact(rate.output))
+
+
+def _exact(dollars: float) -> Decimal:
+    # As it was written: 0.1 is a tenth.
+    return Decimal(str(dollars))

@@ -1,0 +1,227 @@
+"""Whether a run's requests go through the gateway, with whose key, and under which terms."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from geminids.errors import GeminidsError
+from geminids.events.model import Level
+from geminids.launch.auth import Auth
+from geminids.launch.gate import STAND_IN, Given
+from geminids.launch.refused import Refused
+from geminids.options import Options
+from geminids.run.mailbox import Mailbox
+
+if TYPE_CHECKING:
+    from geminids.gateway.host import OpenLease
+    from geminids.gateway.pace import Pace
+    from geminids.gateway.purse import Purse
+    from geminids.gateway.recording import Recording
+    from geminids.gateway.told import Told
+    from geminids.gateway.upstream import Upstream
+
+__all__ = ["RunGate", "asked_for", "is_risky"]
+
+_BASE = "GOOGLE_GEMINI_BASE_URL"
+_KEY = "GEMINI_API_KEY"
+_LIMITS = ("max_budget", "max_tokens", "max_requests", "day_budget", "day_tokens", "day_requests")
+_TERMS = (*_LIMITS, "requests_per_minute", "only_models", "key_from", "record")
+
+
+def asked_for(options: Options) -> str | None:
+    """The option that cannot be had without the gateway, if there is one."""
+    if options.gateway == "on":
+        return "gateway='on'"
+    return next((name for name in _TERMS if getattr(options, name)), None)
+
+
+def is_risky(options: Options) -> bool:
+    """Whether a stranger's repository could have the agent look for the key: it may run a shell there."""
+    may = options.permissions
+    runs = options.approval == "yolo" or may.shell in ("allow", "ask") or bool(may.allow_commands)
+    return runs and may.shell != "deny" and not options.trust_workspace
+
+
+class RunGate:
+    """The gate of one run or chat. `lease` is there once it was opened; `notices` are for the run to tell."""
+
+    def __init__(
+        self,
+        options: Options,
+        *,
+        whose: str = "this run",
+        budgets: Sequence[Purse] = (),
+        by_session: bool = False,
+    ) -> None:
+        """`by_session`: the token is not in the environment, which many chats share, and is given to each session."""
+        self.mailbox: Mailbox[Told] = Mailbox()
+        self.lease: OpenLease | None = None
+        self.notices: list[tuple[Level, str, str]] = []
+        self._options = options
+        self._whose = whose
+        self._by_session = by_session
+        self._budgets = tuple(budgets)
+        self._recording: Recording | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self.lease is not None
+
+    @property
+    def token(self) -> str | None:
+        """What a session has to give as its key, where the environment does not."""
+        return self.lease.token if self.lease is not None and self._by_session else None
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request has not come to its end."""
+        return self.lease is not None and self.lease.lease.under_way > 0
+
+    @property
+    def purses(self) -> tuple[Purse, ...]:
+        """The budgets that hold here, for whoever shares them."""
+        return self.lease.lease.purses if self.lease is not None else self._budgets
+
+    def open(self, env: Mapping[str, str], auth: Auth) -> Given:
+        """What the CLI gets: a token in place of the key; raises `Refused` where that cannot be."""
+        options = self._options
+        wanted = asked_for(options)
+        if options.offline or options.replay is not None:
+            return self._leased(env, key=None)
+        if options.gateway == "off" or not (wanted or self._budgets or is_risky(options)):
+            return Given(dict(env))
+        key = self._key(env)
+        if auth.mode == "key" and key is not None:
+            return self._leased(env, key)
+        if auth.mode == "none":
+            return Given(dict(env))  # there is no way to sign in at all: the run will say so
+        why = (
+            "the key is in the CLI's own store, where only the CLI can read it"
+            if auth.mode == "key"
+            else f"the sign-in ({auth.source}) stays with the CLI"
+        )
+        if wanted or self._budgets:
+            raise Refused(
+                "bad_option",
+                f"{wanted or 'a budget'} needs the gateway, and that needs an API key: {why}",
+                "Set GEMINI_API_KEY, or name the key with key_from.",
+            )
+        told = f"no gateway: {why}; a tool of this run could read the sign-in, and requests are not seen one by one"
+        self.notices.append(("info", "gateway", told))
+        return Given(dict(env))
+
+    def take_notices(self) -> list[tuple[Level, str, str]]:
+        told, self.notices = self.notices, []
+        return told
+
+    def begin(self) -> None:
+        """Let the gateway answer: the CLI has been spawned."""
+        if self.lease is not None:
+            self.lease.begin()
+
+    def close(self) -> None:
+        """The token is worth nothing from now on."""
+        if self.lease is not None:
+            self.lease.close()
+        if self._recording is not None:
+            self._recording.close()
+        self.mailbox.close()
+
+    def _key(self, env: Mapping[str, str]) -> str | None:
+        if self._options.key_from is None:
+            return env.get(_KEY)
+        from geminids.gateway.keys import read_key
+
+        try:
+            return read_key(self._options.key_from)
+        except GeminidsError as error:
+            raise Refused("bad_option", f"key_from: {error.message}", error.hint or "") from None
+
+    def _leased(self, env: Mapping[str, str], key: str | None) -> Given:
+        from geminids.launch.gatewayed import gatewayed_environment
+
+        secrets = frozenset((key,)) if key is not None else frozenset[str]()
+        if self.lease is None:
+            self.lease = self._opened(env, key, secrets)
+        token = STAND_IN if self._by_session else self.lease.token
+        given = gatewayed_environment(env, key, self.lease.url, token)
+        return Given(given, secrets | {self.lease.token}, hides=key is not None, gatewayed=True)
+
+    def _opened(self, env: Mapping[str, str], key: str | None, secrets: frozenset[str]) -> OpenLease:
+        from geminids.gateway.host import open_lease
+        from geminids.gateway.lease import Lease
+
+        try:
+            upstream = self._upstream(env, key, secrets)
+            lease = Lease(
+                upstream,
+                self.mailbox.put,
+                purses=self._purses(),
+                pace=self._pace(env, key),
+                wake=self.mailbox.wake,
+                only_models=self._options.only_models,
+            )
+            return open_lease(lease)
+        except GeminidsError as error:
+            raise Refused("bad_option", error.message, error.hint or "") from None
+
+    def _upstream(self, env: Mapping[str, str], key: str | None, secrets: frozenset[str]) -> Upstream:
+        options = self._options
+        if options.offline:
+            from geminids.gateway.offline import offline_scene
+            from geminids.gateway.scripted import Scripted
+
+            return Scripted(offline_scene())
+        from geminids.redact import secrets_of
+
+        known = secrets | secrets_of(env)
+        if options.replay is not None:
+            from geminids.gateway.cassette import load_cassette
+            from geminids.gateway.replaying import Replaying
+
+            return Replaying(load_cassette(options.replay), secrets=known, on_remark=self._remark)
+        assert key is not None
+        from geminids.gateway.passing import GOOGLE, Passing
+        from geminids.gateway.way import way_of
+
+        passing = Passing(env.get(_BASE) or GOOGLE, key, way_of(env))
+        if options.record is None:
+            return passing
+        from geminids.gateway.recording import Recording
+
+        self._recording = Recording(passing, options.record, secrets=known)
+        return self._recording
+
+    def _remark(self, text: str) -> None:
+        from geminids.gateway.told import Remark
+
+        self.mailbox.put(Remark(text=text))
+
+    def _purses(self) -> list[Purse]:
+        options = self._options
+        from geminids.gateway.purse import Limits, Purse
+
+        own = Limits(dollars=options.max_budget, tokens=options.max_tokens, requests=options.max_requests)
+        day = Limits(dollars=options.day_budget, tokens=options.day_tokens, requests=options.day_requests)
+        price = None
+        if own.dollars is not None or day.dollars is not None:
+            from geminids.prices import price_for_gateway
+
+            price = price_for_gateway
+        purses = [*self._budgets]
+        if own:
+            purses.append(Purse(self._whose, own, price))
+        if day:
+            from geminids.config.places import Places
+            from geminids.gateway.day import DayPurse
+
+            purses.append(DayPurse(Places.of().root / "spent", day, price))
+        return purses
+
+    def _pace(self, env: Mapping[str, str], key: str | None) -> Pace | None:
+        if key is None:
+            return None
+        from geminids.gateway.pace import pace_for
+
+        return pace_for(key, env.get(_BASE) or "", self._options.requests_per_minute)
