@@ -1,4 +1,4 @@
-"""Run all benchmarks, or those named: start, warm, events, dialects, line, journal, follow, imports."""
+"""Run all benchmarks, or those named: start, warm, events, dialects, line, journal, follow, imports, gateway."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks import dialects, events, follow, imports, journal, line, sessions, start, warm
+from benchmarks import dialects, events, follow, gateway, imports, journal, line, sessions, start, warm
 from benchmarks.table import Row, say, show
 
 _ALL = {
@@ -23,6 +23,7 @@ _ALL = {
     "journal": journal.run,
     "follow": follow.run,
     "imports": imports.run,
+    "gateway": gateway.run,
 }
 
 

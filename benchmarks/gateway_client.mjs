@@ -1,12 +1,12 @@
 // The client of the gateway's benchmark: Node's own fetch, as the CLI has it.
-// A line of JSON on stdin asks for one answer: {url, key, words, body}; the figures come back as a line of JSON.
+// A line of JSON on stdin asks for one answer: {url, key, model, body}; the figures come back as a line of JSON.
 import { createInterface } from "node:readline";
 
 for await (const line of createInterface({ input: process.stdin })) {
-  const { url, key, words, body } = JSON.parse(line);
+  const { url, key, model, body } = JSON.parse(line);
   const sent = JSON.stringify({ contents: [{ role: "user", parts: [{ text: "x".repeat(body) }] }] });
   const began = performance.now();
-  const response = await fetch(`${url}/v1beta/models/words-${words}:streamGenerateContent?alt=sse`, {
+  const response = await fetch(`${url}/v1beta/models/${model}:streamGenerateContent?alt=sse`, {
     method: "POST",
     body: sent,
     headers: { "content-type": "application/json", "x-goog-api-key": key },

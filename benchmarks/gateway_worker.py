@@ -1,4 +1,4 @@
-"""The processes of the gateway's benchmark: `google` plays the API, `gateway` stands before it. Each prints where it is."""
+"""The processes of the gateway's benchmark: `google` plays the API, `gateway` stands before it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import resource
 import socket
 import sys
 import threading
+import time
 from typing import Any
 
 import msgspec
@@ -18,7 +19,9 @@ KEY = "the-key-of-the-benchmark"
 def chunk(number: int, last: bool = False) -> bytes:
     """One event as the API sends it; its text is some four tokens."""
     response: dict[str, Any] = {
-        "candidates": [{"content": {"parts": [{"text": f"word {number:05} of it "}], "role": "model"}, "index": 0}],
+        "candidates": [
+            {"content": {"parts": [{"text": f"word {number:05} of it "}], "role": "model"}, "index": 0}
+        ],
         "modelVersion": "gemini-2.5-flash",
     }
     if last:
@@ -32,7 +35,8 @@ _HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encodin
 
 
 def google() -> None:
-    """Answers with as many chunks as the model's name says (`words-10000`), each written by itself."""
+    """Answers with as many chunks as the model's name says (`words-10000`), each written by itself; a model at a pace
+    (`paced-words-10000`) sends ten every two milliseconds."""
     listener = socket.create_server(("127.0.0.1", 0), backlog=64)
     say({"url": f"http://127.0.0.1:{listener.getsockname()[1]}"})
     made: dict[int, list[bytes]] = {}
@@ -50,8 +54,11 @@ def google() -> None:
                 if count not in made:
                     made[count] = [chunk(number, number == count - 1) for number in range(count)]
                 client.sendall(_HEAD)
-                for piece in made[count]:
+                began = time.monotonic()
+                for number, piece in enumerate(made[count], 1):
                     client.sendall(piece)
+                    if b"paced-" in line and number % 10 == 0:
+                        time.sleep(max(0, began + number * 0.0002 - time.monotonic()))
                 client.sendall(b"0\r\n\r\n")
 
     while True:

@@ -2,6 +2,7 @@
 
     GeminidsError
     ├── OptionsError           bad options: every problem at once, before anything is spawned
+    ├── KeyProblem             an API key that cannot be had from the file or keyring that was named
     ├── ScriptError            a gateway script that cannot be read
     ├── SessionError           a stored session: cannot be locked, copied or written
     │   ├── SessionNotFound    no such session; says where it looked, and what is there
@@ -25,6 +26,7 @@ __all__ = [
     "CliMissing",
     "GeminidsError",
     "InstallFailed",
+    "KeyProblem",
     "NodeMissing",
     "OptionsError",
     "RunFailed",
@@ -68,6 +70,10 @@ class OptionsError(GeminidsError):
         lines = "\n".join(f"  {name}: {what}" for name, what in self.problems)
         count = "1 option is" if len(self.problems) == 1 else f"{len(self.problems)} options are"
         super().__init__(f"{count} not usable:\n{lines}")
+
+
+class KeyProblem(GeminidsError):
+    """An API key that cannot be had from where it should be; never tells anything of what was found there."""
 
 
 class ScriptError(GeminidsError):

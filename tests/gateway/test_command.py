@@ -8,12 +8,17 @@ import json
 import signal
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
 import pytest
+
+from fake_google import FakeGoogle
+from geminids.gateway import Reply
+from geminids.gateway.cassette import load_cassette
 
 COMMAND = [sys.executable, "-c", "from geminids.cli.gateway import gateway; gateway()"]
 BODY = json.dumps({"contents": [{"role": "user", "parts": [{"text": "hello\x1b[31m there"}]}]}).encode()
@@ -43,10 +48,10 @@ def line(stream: IO[str] | None) -> str:
     return stream.readline()
 
 
-def ask(url: str) -> bytes:
-    with urllib.request.urlopen(
-        f"{url}/v1beta/models/m:streamGenerateContent?alt=sse", data=BODY
-    ) as response:
+def ask(url: str, key: str = "k") -> bytes:
+    path = "/v1beta/models/m:streamGenerateContent?alt=sse"
+    request = urllib.request.Request(url + path, data=BODY, headers={"x-goog-api-key": key})
+    with urllib.request.urlopen(request) as response:
         return bytes(response.read())
 
 
@@ -86,6 +91,74 @@ def test_bad_script(start: Start, tmp_path: Path) -> None:
     out, err = process.communicate(timeout=10)
     assert (process.returncode, out) == (2, "")
     assert "script.json:2: reply 1: Object contains unknown field `txt`" in err
+
+
+def test_record_and_replay(start: Start, tmp_path: Path) -> None:
+    """--record writes what passes, --replay answers from it; another request gets a 400, and people a diff."""
+    cassette = tmp_path / "c.jsonl"
+    (tmp_path / "script.json").write_text('[{"text": "hi"}]')
+    process = start(f"--script={tmp_path / 'script.json'}", f"--record={cassette}", "--json")
+    assert b'"hi"' in ask(json.loads(line(process.stdout))["url"])
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=10)
+    process = start(f"--replay={cassette}", "--json")
+    url = json.loads(line(process.stdout))["url"]
+    assert b'"hi"' in ask(url)
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        ask(url)
+    assert caught.value.code == 400
+    caught.value.close()
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=10)
+    assert [json.loads(one)["reply"] for one in out.splitlines()] == ["replayed", "not recorded"]
+    assert "is the same as number 1, which has been replayed already" in err
+    assert process.returncode == 0
+
+
+def test_bad_cassettes(start: Start, tmp_path: Path) -> None:
+    """A cassette that cannot be read or written is one clear message and exit 2, before any port is opened."""
+    for flags, message in (
+        ([f"--replay={tmp_path / 'none'}"], "there is no cassette"),
+        ([f"--record={tmp_path / 'none' / 'c'}", f"--script={tmp_path / 's'}"], "cannot record to"),
+        ([f"--record={tmp_path / 'c'}", f"--replay={tmp_path / 'c'}"], "--replay goes with neither"),
+    ):
+        (tmp_path / "s").write_text('[{"text": "hi"}]')
+        process = start(*flags)
+        out, err = process.communicate(timeout=10)
+        assert (process.returncode, out) == (2, "")
+        assert message in err
+
+
+def test_recording_from_google_needs_a_key(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a script --record passes on to Google, with the key of the environment."""
+    monkeypatch.delenv("GEMINI_API_KEY", raising=False)
+    process = start(f"--record={tmp_path / 'c'}")
+    out, err = process.communicate(timeout=10)
+    assert (process.returncode, out) == (2, "")
+    assert "Set GEMINI_API_KEY" in err
+
+
+def test_recording_from_google(start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who has the token is passed on with the key, nobody else; the key is in neither output nor cassette."""
+    key = "AIzaSy-a-key-of-google"
+    monkeypatch.setenv("GEMINI_API_KEY", key)
+    with FakeGoogle([Reply(text="hi")], with_key=key) as google:
+        monkeypatch.setenv("GOOGLE_GEMINI_BASE_URL", google.url)
+        process = start(f"--record={tmp_path / 'c'}", "--json")
+        greeting = json.loads(line(process.stdout))
+        with pytest.raises(urllib.error.HTTPError) as caught:
+            ask(greeting["url"])
+        assert caught.value.code == 403
+        caught.value.close()
+        assert google.asked == []
+        assert b'"hi"' in ask(greeting["url"], greeting["env"]["GEMINI_API_KEY"])
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=10)
+    assert (process.returncode, err) == (0, "")
+    assert key not in str(greeting) + out + (tmp_path / "c").read_text()
+    assert len(load_cassette(tmp_path / "c").exchanges) == 1
 
 
 def test_closed_pipe(start: Start) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from geminids.gateway.keys import KeyProblem, read_key
+from geminids.errors import KeyProblem
+from geminids.gateway.keys import read_key
 
 KEY = "AIzaSy" + "K3y-0f-a-T3st_" * 2
 

@@ -15,7 +15,7 @@ import pytest
 
 from geminids.errors import GeminidsError
 from geminids.gateway import Call, Gateway, Reply, Request, Script
-from geminids.gateway.upstream import Body, Head, Part
+from geminids.gateway.upstream import Body, Head, Part, UpstreamFault
 
 STREAM = "/v1beta/models/gemini-test:streamGenerateContent?alt=sse"
 HEAD = f"POST {STREAM} HTTP/1.1\r\nhost: x\r\n"
@@ -474,3 +474,58 @@ def test_inside_an_event_loop(client: Client, backend: str) -> None:
             return await anyio.to_thread.run_sync(client.ask, gateway)
 
     assert text_of(anyio.run(main, backend=backend)[1]) == "hi"
+
+
+# Upstreams that go wrong.
+
+
+class Failing:
+    """An upstream that says a word, and then fails."""
+
+    def __init__(self, error: Exception, *, after_head: bool = False) -> None:
+        self._error = error
+        self._after_head = after_head
+
+    async def answer(self, request: Request) -> AsyncIterator[Part]:
+        if self._after_head:
+            yield Head(200, {"content-type": "text/event-stream"})
+            yield Body(b"said")
+        raise self._error
+
+
+def test_an_upstream_with_a_full_disk(client: Client) -> None:
+    """An error of the system within an upstream is an error of its own, and no client that has left."""
+    with Gateway(Failing(OSError(28, "No space left on device"))) as gateway:
+        assert client.ask(gateway)[0] == 500
+        assert gateway.gone == [] and "No space left" in gateway.errors[0]
+
+
+@pytest.mark.parametrize("after_head", [False, True])
+def test_an_upstream_that_cannot_be_reached(client: Client, after_head: bool) -> None:
+    """A fault on the way to whoever answers breaks the connection, before the head or after it."""
+    fault = UpstreamFault("cut", "the line is dead")
+    with Gateway(Failing(fault, after_head=after_head)) as gateway:
+        with pytest.raises((ConnectionError, http.client.HTTPException)):
+            client.ask(gateway)
+        assert gateway.errors == ["request 1: cut: the line is dead"]
+
+
+def test_an_upstream_hears_that_the_client_has_left(client: Client) -> None:
+    """Whoever answers is ended at once, also while it is the client that is waited for."""
+    ended = threading.Event()
+
+    class Flood:
+        async def answer(self, request: Request) -> AsyncIterator[Part]:
+            try:
+                yield Head(200)
+                while True:
+                    yield Body(bytes(1_000_000))
+            finally:
+                ended.set()
+
+    with Gateway(Flood()) as gateway:
+        connection, response = client.begin(gateway)
+        assert response.read(10) == bytes(10)
+        response.close()
+        connection.close()
+        assert ended.wait(10)

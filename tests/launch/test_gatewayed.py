@@ -80,7 +80,10 @@ def test_what_passes_the_proxy_already_still_does(before: dict[str, str], upper:
     """Loopback is added to each of the two names, which programs take in different order."""
     made = past_proxies({"HTTP_PROXY": PROXY, **before}, True)
     loopback = "127.0.0.1,localhost"
-    assert (made["NO_PROXY"], made["no_proxy"]) == (upper.replace("+", loopback), lower.replace("+", loopback))
+    assert (made["NO_PROXY"], made["no_proxy"]) == (
+        upper.replace("+", loopback),
+        lower.replace("+", loopback),
+    )
 
 
 def test_an_older_cli_knows_no_proxy_and_its_tools_do() -> None:
@@ -88,4 +91,7 @@ def test_an_older_cli_knows_no_proxy_and_its_tools_do() -> None:
     env = {"HTTP_PROXY": "http://plain.example", "https_proxy": PROXY, "NO_PROXY": "a.example", "A": "1"}
     made = past_proxies(env, False)
     assert made == {"ALL_PROXY": PROXY, "all_proxy": PROXY, "NO_PROXY": "a.example", "A": "1"}
-    assert past_proxies({**env, "ALL_PROXY": "socks5://own.example"}, False)["ALL_PROXY"] == "socks5://own.example"
+    assert (
+        past_proxies({**env, "ALL_PROXY": "socks5://own.example"}, False)["ALL_PROXY"]
+        == "socks5://own.example"
+    )

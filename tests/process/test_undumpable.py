@@ -9,23 +9,22 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from geminids.process.marker import MARKER
 from geminids.process.undumpable import is_protected
+from powerless import powerless
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Linux alone can do it")
 
+SOURCE = str(Path(__file__).parents[2] / "src")
 SECRET = "a-secret-of-the-host"
 
-# A host without root's rights: it is closed or not, and a child of the same user then looks into it.
+# A host that is closed or not; a child of the same user then looks into it.
 HOST = """
 import json, os, subprocess, sys
-if os.getuid() == 0:
-    os.setgroups([]), os.setgid(65534), os.setuid(65534)
 from geminids.process import undumpable
-# Changing the user has closed it already: an ordinary host begins open.
-undumpable._prctl(4, 1)
 how = sys.argv[1]
 told = {"open_before": not undumpable.is_protected()}
 if how == "command":
@@ -57,13 +56,10 @@ told["seen"] = json.loads(subprocess.check_output([sys.executable, "-IS", "-c", 
 
 
 def _host(how: str, more: str = "", **env: str) -> dict[str, Any]:
-    import geminids
-
-    source = str(Path(geminids.__file__).parents[1])
     kept = {name: value for name, value in os.environ.items() if name != MARKER}
     done = subprocess.run(
-        [sys.executable, "-c", HOST + more + "\nprint(json.dumps(told))", how],
-        env={**kept, "PYTHONPATH": source, "A_SECRET_KEY": SECRET, **env},
+        powerless([sys.executable, "-c", HOST + more + "\nprint(json.dumps(told))", how]),
+        env={**kept, "PYTHONPATH": SOURCE, "A_SECRET_KEY": SECRET, **env},
         cwd="/",
         capture_output=True,
         text=True,
@@ -109,7 +105,7 @@ mark = new_mark("run-x")
 guard_run(mark)
 child = spawn(["sleep", "60"], cwd="/", env=with_mark({"PATH": os.environ["PATH"]}, mark))
 me = psutil.Process()
-told["me"] = [me.name() != "", me.create_time() > 0, len(me.open_files()) >= 0, me.memory_info().rss > 0]
+told["me"] = [me.name() != "", me.create_time() > 0, me.num_fds() > 0, me.memory_info().rss > 0]
 told["children"] = sorted(p.pid for p in me.children()) == sorted([child.pid, guarded()])
 told["marked"] = [p.pid for p in marked(str(mark))] == [child.pid]
 told["alive"] = mark.host_is_alive()
@@ -150,14 +146,11 @@ os.kill(os.getpid(), 9)
 
 def test_the_guard_of_a_protected_host_does_its_work() -> None:
     """A protected host that is killed leaves nothing behind."""
-    import psutil
-
-    source = str(Path(__file__).parents[2] / "src")
     kept = {name: value for name, value in os.environ.items() if name != MARKER}
     program = HOST + GUARDED.partition("mark = ")[0] + DIES
     done = subprocess.run(
-        [sys.executable, "-c", program, "host"],
-        env={**kept, "PYTHONPATH": source},
+        powerless([sys.executable, "-c", program, "host"]),
+        env={**kept, "PYTHONPATH": SOURCE},
         cwd="/",
         capture_output=True,
         text=True,

@@ -133,7 +133,8 @@ def test_subagents_and_the_router_of_auto(world: Any) -> None:
     when("hello", text="Asking. ", calls=[_invoke("one")], usage=_usage(1))
     when("hello", text="Two more. ", calls=[_invoke("two"), _invoke("three")], usage=_usage(2))
     when("hello", text="All said.", usage=_usage(3))
-    events, result = told("hello", world.options(model="auto", approval="yolo"))
+    # Without the gateway, which would see each request.
+    events, result = told("hello", world.options(model="auto", approval="yolo", gateway="off"))
     assert result.ok, result.failure
     assert result.complete
     calls = {

@@ -184,10 +184,10 @@ def test_a_client_that_goes_takes_its_run_along(
     """Ctrl-C, SIGKILL or a time-out of the client ends its turn and its shells; the process stays for the next."""
     world = shell.hosts.world
     world.gateway.when("first", text="ready")
-    assert _lane(shell.run("--warm", prompt="first")) == "warm"
+    assert _lane(shell.run("--warm", "--gateway=on", prompt="first")) == "warm"
     process = shell.owner().processes[0].pid
     where = stage(state, prompt="stay")
-    flags = ["--warm", "--approval=yolo", "--grace=1.5"] + (["--timeout=3"] if way == "timeout" else [])
+    flags = ["--warm", "--gateway=on", "--approval=yolo", "--grace=1.5"] + (["--timeout=3"] if way == "timeout" else [])
     began = time.monotonic()
     client = shell.hosts.start(shell.argv(*flags, prompt="stay"), {})
     where.wait()
@@ -207,7 +207,7 @@ def test_a_client_that_goes_takes_its_run_along(
         assert finished.reason == expected
     assert [one.pid for one in shell.owner().processes] == [process]
     world.gateway.when("again", text="still here")
-    again = shell.run("--warm", prompt="again")
+    again = shell.run("--warm", "--gateway=on", prompt="again")
     assert (_lane(again), again[-1].answer, again[0].pid) == ("warm", "still here", process)
 
 

@@ -1,4 +1,4 @@
-"""A server on loopback that plays Google: plain sockets and threads, nothing of the gateway that it is to judge.
+"""A server on loopback that plays Google: plain sockets and threads, and the words of the scripted model.
 
     with FakeGoogle([Reply(text="hi"), Fault("cut_in_chunk", Reply(text=["a", "b"]), after=1)]) as google:
         google.url          # http://127.0.0.1:PORT, or https://localhost:PORT with `tls=certificate(folder)`
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 import re
+import select
 import socket
 import ssl
 import struct
@@ -223,7 +224,8 @@ class FakeGoogle:
         chunked, pieces = True, 0
         for part in parts_of(reply, request):
             if isinstance(part, Wait):
-                time.sleep(part.seconds)
+                if select.select([client], [], [], part.seconds)[0]:
+                    return False  # the client has gone away, or we are closing
             elif isinstance(part, Head):
                 asked.status = part.status
                 chunked = "content-length" not in part.headers and (fault is None or fault.kind != "short")

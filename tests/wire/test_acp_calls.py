@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from acp_models import schema
 from geminids.wire.acp_calls import (
+    ApiKey,
     Audio,
+    Authenticate,
     Cancel,
     ClientInfo,
     Image,
@@ -43,6 +45,7 @@ _BLOCKS = st.one_of(
 )
 _CALLS = st.one_of(
     st.builds(Initialize, client_info=st.builds(ClientInfo, name=_TEXT, version=_TEXT)),
+    st.builds(Authenticate, meta=st.builds(ApiKey, key=_TEXT)),
     st.builds(NewSession, cwd=_TEXT),
     st.builds(Prompt, session_id=_TEXT, prompt=st.lists(_BLOCKS, max_size=4).map(tuple)),
     st.builds(SetMode, session_id=_TEXT, mode_id=_TEXT),
@@ -50,6 +53,7 @@ _CALLS = st.one_of(
 )
 _MODELS = {
     "initialize": "InitializeRequest",
+    "authenticate": "AuthenticateRequest",
     "session/new": "NewSessionRequest",
     "session/prompt": "PromptRequest",
     "session/set_mode": "SetSessionModeRequest",
@@ -87,6 +91,7 @@ def test_no_call_is_left_out_of_this_test() -> None:
 
     assert set(acp_calls._METHODS.values()) == set(_MODELS)
     assert {one.__name__ for one in acp_calls._METHODS} == {
+        "Authenticate",
         "Initialize",
         "NewSession",
         "Prompt",

@@ -1,4 +1,4 @@
-"""A Gemini API on 127.0.0.1 between the CLI and whoever answers: here, a script."""
+"""A Gemini API on 127.0.0.1 between the CLI and whoever answers: a script, Google, or a cassette."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from geminids.gateway.cassette import load_cassette
     from geminids.gateway.load import load_script
     from geminids.gateway.offline import offline_scene
+    from geminids.gateway.recording import Recording
+    from geminids.gateway.replaying import Replaying
     from geminids.gateway.request import Request
     from geminids.gateway.script import Call, Reply, Script, Usage
     from geminids.gateway.server import Gateway
@@ -16,11 +19,14 @@ if TYPE_CHECKING:
 __all__ = [
     "Call",
     "Gateway",
+    "Recording",
+    "Replaying",
     "Reply",
     "Request",
     "Script",
     "Upstream",
     "Usage",
+    "load_cassette",
     "load_script",
     "offline_scene",
 ]
@@ -28,11 +34,14 @@ __all__ = [
 _HOMES = {
     "Call": "script",
     "Gateway": "server",
+    "Recording": "recording",
+    "Replaying": "replaying",
     "Reply": "script",
     "Request": "request",
     "Script": "script",
     "Upstream": "upstream",
     "Usage": "script",
+    "load_cassette": "cassette",
     "load_script": "load",
     "offline_scene": "offline",
 }

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from geminids.gateway.cassette import Answer, bytes_as
+from geminids.gateway.cassette_lines import Answer, bytes_as
 from geminids.gateway.encode import sse
 from geminids.gateway.upstream import Body, Cut, Head, Part, Stall, UpstreamFault, Wait
 from geminids.redact import Redactor, TextRedactor
@@ -137,7 +137,7 @@ def _headers(answer: Answer, pieces: list[bytes]) -> dict[str, str]:
     headers = {"content-type": answer.type} if answer.type else {}
     if answer.retry_after is not None:
         headers["retry-after"] = answer.retry_after
-    if answer.end == "whole" and answer.events is None:
+    if answer.end == "whole" and not answer.type.startswith(_EVENTS):
         headers["content-length"] = str(sum(map(len, pieces)))
     return headers
 

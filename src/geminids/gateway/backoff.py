@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 
 __all__ = ["Backoff"]
@@ -16,7 +15,7 @@ _JITTER = 0.25
 class Backoff:
     """The back-off of one model."""
 
-    def __init__(self, chance: Callable[[], float] = random.random) -> None:
+    def __init__(self, chance: Callable[[], float] | None = None) -> None:
         self._until = 0.0
         self._times = 0
         self._chance = chance
@@ -38,7 +37,7 @@ class Backoff:
         if retry_after is not None:
             self._until = max(self._until, now + retry_after)
         elif now >= self._until:
-            longer = 1 + _JITTER * self._chance()
+            longer = 1 + _JITTER * (self._chance or _any)()
             self._until = now + min(_FIRST * 2**self._times, _LONGEST) * longer
             self._times = min(self._times + 1, 10)
 
@@ -46,3 +45,9 @@ class Backoff:
         """The API has answered. Not to one of those that left before it said no: that proves nothing."""
         if now >= self._until:
             self._times = 0
+
+
+def _any() -> float:
+    import random  # late: it takes longer than all else here
+
+    return random.random()

@@ -24,6 +24,7 @@ __all__ = ["dial"]
 _CONNECT_SECONDS = 30
 # How long an address may keep us waiting before the next one is tried as well (RFC 8305).
 _NEXT_SECONDS = 0.25
+_ALIVE_SECONDS = 60
 
 
 async def dial(address: Address, way: Way) -> Line:
@@ -63,11 +64,14 @@ async def _connected(address: Address, what: str) -> Line:
     try:
         taken = await _first_of(found)
     except OSError as error:
-        raise UpstreamFault(
-            what or "connect", f"no connection to {where}: {error.strerror or error}"
-        ) from None
+        raise UpstreamFault(what or "connect", f"no connection to {where}: {_reason(error)}") from None
     _, line = await asyncio.get_running_loop().create_connection(Line, sock=taken)
     return line
+
+
+def _reason(error: OSError) -> str:
+    # asyncio puts words of its own in place of the system's.
+    return os.strerror(error.errno) if error.errno else str(error)
 
 
 _Found = tuple[socket.AddressFamily, Any]
@@ -114,8 +118,7 @@ async def _first_of(found: list[_Found]) -> socket.socket:
     errors: list[OSError] = []
 
     async def attempt(one: _Found, over: anyio.Event) -> None:
-        sock = socket.socket(one[0], socket.SOCK_STREAM)
-        sock.setblocking(False)
+        sock = _made(one[0])
         try:
             await asyncio.get_running_loop().sock_connect(sock, one[1])
         except OSError as error:
@@ -143,8 +146,20 @@ async def _first_of(found: list[_Found]) -> socket.socket:
     for sock in taken[1:]:
         sock.close()
     if not taken:
-        raise errors[0]
+        raise errors[0] if errors else OSError("it has no address")
     return taken[0]
+
+
+def _made(family: socket.AddressFamily) -> socket.socket:
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    sock.setblocking(False)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    # An answer may be silent for long: whether its server is still there is asked by the system.
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    idle = getattr(socket, "TCP_KEEPIDLE", getattr(socket, "TCP_KEEPALIVE", None))
+    if idle is not None:
+        sock.setsockopt(socket.IPPROTO_TCP, idle, _ALIVE_SECONDS)
+    return sock
 
 
 async def _tunnelled(line: Line, address: Address, proxy: Proxy) -> None:

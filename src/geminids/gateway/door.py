@@ -11,7 +11,8 @@ __all__ = ["Shut", "come_in"]
 
 # The API's own paths that the CLI uses: models, their methods, files and cached contents.
 _PATH = re.compile(
-    r"/(?:upload/)?v1(?:alpha|beta)?\d*/(?:models|tunedModels|files|cachedContents)(?:/[\w.\-]+)?(?::\w+)?(?:\?[^#\s]*)?"
+    r"/(?:upload/)?v1(?:alpha|beta\d?)?/(?:models|tunedModels|files|cachedContents)"
+    r"(?:/\w[\w.\-]*)?(?::\w+)?(?:\?[^#\s]*)?"
 )
 # Browsers send these by themselves, and no page can leave them out. (Node sends `sec-fetch-mode` too.)
 _OF_BROWSERS = ("origin", "sec-fetch-site")

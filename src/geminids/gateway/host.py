@@ -105,6 +105,15 @@ class _Nobody:
         yield  # an async generator, as every upstream is
 
 
+def _after_fork() -> None:
+    """The child has no thread that serves, and the lock may have been held by one that it has not either."""
+    global _lock, _host
+    _lock, _host = threading.Lock(), None
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
 def _forget(gateway: HostGateway) -> None:
     global _host
     if _host is gateway:

@@ -6,9 +6,9 @@ import os
 import re
 import stat
 
-from geminids.errors import GeminidsError
+from geminids.errors import KeyProblem
 
-__all__ = ["KeyProblem", "read_key"]
+__all__ = ["read_key"]
 
 _USUAL_NAME = "GEMINI_API_KEY"
 _NAMED = re.compile(r"(?:export[ \t]+)?([A-Za-z_]\w*)[ \t]*=[ \t]*(.*)")
@@ -16,10 +16,6 @@ _NAMED = re.compile(r"(?:export[ \t]+)?([A-Za-z_]\w*)[ \t]*=[ \t]*(.*)")
 _KEY = re.compile(r"[!-~]+")
 _LARGEST = 64 * 1024
 _OF_OTHERS = stat.S_IRWXG | stat.S_IRWXO
-
-
-class KeyProblem(GeminidsError):
-    """A key that cannot be had from where it should be; never says anything of what was found there."""
 
 
 def read_key(key_from: str) -> str:
@@ -48,19 +44,24 @@ def _from_file(path: str) -> str:
 def _private_text(path: str) -> str:
     # Not blocking: a FIFO that nobody writes to would be waited for without end.
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0))
-    with open(fd, "rb") as file:
+    try:
         # Of what was opened, not of the name: another file could stand there a moment later.
-        found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode):
-            raise KeyProblem(f"the key file {path} is not a regular file")
-        if os.name != "nt" and found.st_mode & _OF_OTHERS:
-            raise KeyProblem(
-                f"the key file {path} is open to other users (mode {stat.S_IMODE(found.st_mode):04o})",
-                hint=f"Keep it to yourself: chmod 600 {path}",
-            )
-        if found.st_size > _LARGEST:
-            raise KeyProblem(f"the key file {path} is too large for a key ({found.st_size} bytes)")
-        return file.read(_LARGEST).decode("utf-8-sig")
+        _check_file(os.fstat(fd), path)
+        return os.read(fd, _LARGEST).decode("utf-8-sig")
+    finally:
+        os.close(fd)
+
+
+def _check_file(found: os.stat_result, path: str) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise KeyProblem(f"the key file {path} is not a regular file")
+    if os.name != "nt" and found.st_mode & _OF_OTHERS:
+        raise KeyProblem(
+            f"the key file {path} is open to other users (mode {stat.S_IMODE(found.st_mode):04o})",
+            hint=f"Keep it to yourself: chmod 600 {path}",
+        )
+    if found.st_size > _LARGEST:
+        raise KeyProblem(f"the key file {path} is too large for a key ({found.st_size} bytes)")
 
 
 def _key_in(text: str, path: str) -> str:

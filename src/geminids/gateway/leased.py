@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import time
 import zlib
 from collections.abc import AsyncIterator, Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from geminids.gateway.door import Shut, come_in
 from geminids.gateway.encode import error_body
@@ -47,6 +48,12 @@ class Leased:
                 for part in _refusal(403, halt.message):
                     yield part
                 return
+            if visit.early:
+                for part in _too_early(visit.early):
+                    visit.passed(part)
+                    yield part
+                visit.over(whole=True)
+                return
             async for part in lease.upstream.answer(request):
                 visit.passed(part)
                 yield part
@@ -78,11 +85,19 @@ class _Visit:
         self._head: Head | None = None
         self._observer: Observer | None = None
         self._holds: list[Hold] = []
+        self._fault: str | None = None
         self._counted = request.method in _COUNTED
         self._over = False
+        self._early = 0.0
+        """The seconds by which the request came too early for the rate that is kept."""
         self._digest = zlib.crc32(request.raw) if self._counted else 0
+        self._role = role_of(request.method, request.raw)
         self._size = counted_bytes(request.raw) if lease.purses else 0
         self._attempt = lease.attempts.get(self._digest, 0) + 1
+
+    @property
+    def early(self) -> float:
+        return self._early
 
     async def admitted(self) -> Halt | None:
         """Wait for the pace that is kept; say why this request may not leave."""
@@ -91,13 +106,16 @@ class _Visit:
             self._over = True
             lease.tell(lease.halted)
             return lease.halted
-        halt = self._refused()
+        halt = self._unserved()
         if halt is None and lease.pace is not None and self._counted:
-            await lease.pace.wait(
+            # Before anything is held: what waits may go away, and has cost nothing then.
+            self._early = await lease.pace.wait(
                 request.model or "",
                 lambda seconds, why: lease.tell(Waiting(number=self._number, seconds=seconds, reason=why)),
             )
             halt = lease.halted
+        if halt is None and not self._early:
+            halt = self._unaffordable()
         if halt is not None:
             self._release()
             self._over = True
@@ -105,7 +123,7 @@ class _Visit:
         self._left = time.monotonic()
         return halt
 
-    def _refused(self) -> Halt | None:
+    def _unserved(self) -> Halt | None:
         lease, request = self._lease, self._request
         if request.model is not None and not lease.serves(request.model):
             allowed = ", ".join(lease.only_models)
@@ -114,9 +132,11 @@ class _Visit:
                 message=f"the CLI asked for model {request.model}, and only {allowed} may be used",
                 hint="Name another model, or allow this one with only_models.",
             )
-        if not self._counted:
-            return None
-        for purse in lease.purses:
+        return None
+
+    def _unaffordable(self) -> Halt | None:
+        lease, request = self._lease, self._request
+        for purse in lease.purses if self._counted else ():
             hold = purse.take(request.model, self._size)
             if isinstance(hold, Halt):
                 return hold
@@ -128,6 +148,8 @@ class _Visit:
             self._first = time.monotonic()
             self._head = part
             self._observer = Observer(part.status, part.headers.get("content-type", ""))
+            if not getattr(self._lease.upstream, "wants_body", True):
+                self._request.let_go()
         elif isinstance(part, Body) and self._observer is not None:
             self._observer.heard(part.data)
 
@@ -135,6 +157,7 @@ class _Visit:
         if self._over:
             return
         self._over = True
+        self._fault = fault
         if self._observer is not None:
             self._observer.over()
         lease, seen = self._lease, self._observer
@@ -145,8 +168,12 @@ class _Visit:
             lease.attempts.pop(self._digest, None)
         else:
             lease.attempts[self._digest] = self._attempt
-        if lease.pace is not None and told.status == 429:
-            lease.pace.told_to_wait(self._request.model or "", told.retry_after)
+        if lease.pace is not None and not self._early:
+            if told.status == 429:
+                daily = seen is not None and seen.daily
+                lease.pace.told_to_wait(self._request.model or "", told.retry_after, daily=daily)
+            elif told.ok:
+                lease.pace.answered(self._request.model or "")
         counts = seen.counts if seen is not None else None
         for hold in self._holds:
             hold.settle(told.served or self._request.model, counts, begun=self._has_begun)
@@ -155,7 +182,8 @@ class _Visit:
 
     @property
     def _has_begun(self) -> bool:
-        return self._head is not None and self._head.status < 400
+        # Where nothing went wrong and no head has come, only the client has gone: the API was at work.
+        return not self._fault if self._head is None else self._head.status < 400
 
     def _release(self) -> None:
         for hold in self._holds:
@@ -170,7 +198,7 @@ class _Visit:
             method=request.method,
             model=request.model,
             served=seen.served if seen else None,
-            role=role_of(request.method, request.raw),
+            role=self._role,
             attempt=self._attempt,
             body=self._digest,
             status=self._head.status if self._head else None,
@@ -186,7 +214,13 @@ class _Visit:
         )
 
 
-def _refusal(status: int, message: str) -> tuple[Part, ...]:
-    body = error_body(status, message)
+def _too_early(seconds: float) -> tuple[Part, ...]:
+    """What the API itself would say to a request that exceeds its rate; the CLI comes again after that time."""
+    wait = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": f"{math.ceil(seconds)}s"}
+    return _refusal(429, "held back by geminids: the rate of requests_per_minute is used up", [wait])
+
+
+def _refusal(status: int, message: str, details: list[Any] | None = None) -> tuple[Part, ...]:
+    body = error_body(status, message, details=details)
     headers = {"content-type": "application/json", "content-length": str(len(body))}
     return Head(status, headers, "refused"), Body(body)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -30,6 +30,12 @@ class Normal(msgspec.Struct, frozen=True, kw_only=True):
     system: str = ""
     tools: str = ""
     config: str = ""
+    wants: tuple[str, ...] = ()
+    """The names in the JSON that the answer has to be: errands of one conversation differ in nothing else."""
+
+    def is_like(self, other: Normal) -> bool:
+        """Whether the answer to one is an answer to the other."""
+        return (self.method, self.wants, self.conversation) == (other.method, other.wants, other.conversation)
 
     def differs(self, other: Normal) -> list[str]:
         """What is not the same beside the conversation, in words."""
@@ -48,44 +54,64 @@ class Normaliser:
         redactor: Redactor | None = None,
     ) -> None:
         self.places = dict(places or {})
-        self._which = frozenset(days)
-        self._days = Days(self._which)
+        self.days = frozenset(days)
         self._redactor = redactor or Redactor()
-        self._mover = Mover(self.places)
+        self._others: dict[str, str] = {}
         # Each request repeats all that was said before, and a system instruction takes 10 ms.
         self._done: dict[tuple[str, str], str] = {}
+        self._prepare()
 
     def learn(self, body: Any) -> None:
         """Take in the folders that a request tells of."""
         new = {path: name for path, name in places_in(user_texts(body)).items() if path not in self.places}
         if new:
             self.places |= new
-            self._mover = Mover(self.places)
-            self._done.clear()
+            self._prepare()
 
-    def also_on(self, days: frozenset[Day]) -> None:
-        """The run goes on after midnight."""
-        if not days <= self._which:
-            self._which |= days
-            self._days = Days(self._which)
-            self._done.clear()
+    def also(self, days: frozenset[Day], places: Mapping[str, str] | None = None) -> None:
+        """Know these days and folders of another run too: what a fixed prompt or the model says of them stays the
+        same when the folder or the day is another one."""
+        others = self._others if places is None else dict(places)
+        if not days <= self.days or others != self._others:
+            self.days |= days
+            self._others = others
+            self._prepare()
+
+    def _prepare(self) -> None:
+        # A folder in one of ours is a part of this run, whatever it was in the other one.
+        apart = {
+            path: name
+            for path, name in self._others.items()
+            if not any(_within(path, own) or _within(own, path) for own in self.places)
+        }
+        self._mover = Mover({**apart, **self.places})
+        self._days = Days(self.days)
+        self._done.clear()
 
     def text(self, text: str) -> str:
         """Words of a person or a model: only what is sure to be of this run goes."""
-        done = self._done.get(("", text))
-        if done is None:
-            done = self._days.text(same_cli(self._mover.text(self._redactor.text(text))))
-            self._done["", text] = done
-        return done
+        return self._settled("", text, self._text)
 
     def result(self, tool: str, text: str) -> str:
         """Words of a tool: times and numbers go too."""
+        return self._settled(tool, text, lambda one: self._result_text(tool, one))
+
+    def _settled(self, tool: str, text: str, once: Callable[[str], str]) -> str:
+        """Until nothing changes any more: what stood against a path or a time may have hidden it."""
         done = self._done.get((tool, text))
         if done is None:
-            plain = same_cli(self._mover.text(self._redactor.text(plain_result(tool, text))))
-            done = same_result(self._days.result(plain))
+            before, done = text, once(text)
+            while done != before:
+                before, done = done, once(done)
             self._done[tool, text] = done
         return done
+
+    def _text(self, text: str) -> str:
+        return self._days.text(same_cli(self._mover.text(self._redactor.text(text))))
+
+    def _result_text(self, tool: str, text: str) -> str:
+        plain = same_cli(self._mover.text(self._redactor.text(plain_result(tool, text))))
+        return same_result(self._days.result(plain))
 
     def request(self, method: Method, model: str | None, body: Any) -> Normal:
         """The whole request."""
@@ -104,6 +130,7 @@ class Normaliser:
             system="" if system is None else self.text("\n".join(_texts(system)) or _json(system)),
             tools="" if tools is None else self.text(_json(tools)),
             config=self.text(_json(rest)) if rest else "",
+            wants=_wanted(rest),
         )
 
     def _conversation(self, contents: Any) -> tuple[list[str], str]:
@@ -158,6 +185,10 @@ class Normaliser:
         return f"result of {name}: {self.result(name, _json(inner))}"
 
 
+def _within(path: str, folder: str) -> bool:
+    return path.startswith(folder.rstrip("/") + "/")
+
+
 def user_texts(body: Any) -> Iterator[str]:
     """Every text of the user's side of a request."""
     contents = body.get("contents") if isinstance(body, dict) else None
@@ -182,6 +213,17 @@ def _texts(system: Any) -> Iterator[str]:
     for part in parts if isinstance(parts, list) else ():
         if isinstance(part, dict) and isinstance(part.get("text"), str):
             yield part["text"]
+
+
+def _wanted(body: dict[str, Any]) -> tuple[str, ...]:
+    config = body.get("generationConfig")
+    schemas = (
+        [config.get(name) for name in ("responseJsonSchema", "responseSchema")]
+        if isinstance(config, dict)
+        else []
+    )
+    found = [schema.get("properties") for schema in schemas if isinstance(schema, dict)]
+    return tuple(sorted(name for names in found if isinstance(names, dict) for name in names))
 
 
 def _json(value: Any) -> str:

@@ -64,6 +64,8 @@ class Observer:
         self.finish: str | None = None
         self.error: str | None = None
         self.retry_after: float | None = None
+        self.daily = False
+        """Whether the quota of a day is used up: waiting is of no use."""
 
     def heard(self, data: bytes) -> None:
         """A piece of the body, cut wherever the network has cut it."""
@@ -136,3 +138,11 @@ class Observer:
             delay = detail.get("retryDelay") if isinstance(detail, dict) else None
             if isinstance(delay, str) and (seconds := _SECONDS.fullmatch(delay)):
                 self.retry_after = float(seconds[1])
+            self.daily = self.daily or _is_daily(detail)
+
+
+def _is_daily(detail: Any) -> bool:
+    """Whether a detail of an error names a quota of a day, as the CLI looks for it (googleQuotaErrors.ts)."""
+    found = detail.get("violations") if isinstance(detail, dict) else None
+    ids = [str(one.get("quotaId")) for one in found or () if isinstance(one, dict)]
+    return any("PerDay" in one or "Daily" in one for one in ids)

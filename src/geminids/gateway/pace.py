@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import threading
 import time
 from collections.abc import Callable
@@ -67,7 +66,8 @@ class Pace:
                 with self._lock:
                     seconds, why = self._time_left(waiter, now)
                     if seconds <= 0:
-                        self._leave(waiter, now)
+                        if self._rate is not None:
+                            self._rate.left(now)
                         return 0.0
                 if now >= waiter.until:
                     return seconds
@@ -77,8 +77,7 @@ class Pace:
                 await anyio.sleep(min(seconds, _LOOK, waiter.until - now))
         finally:
             with self._lock:
-                if waiter in self._waiting:
-                    self._waiting.remove(waiter)
+                self._waiting.remove(waiter)
 
     def told_to_wait(self, model: str, retry_after: float | None, *, daily: bool = False) -> None:
         """The API has said 429: nobody asks this model again before the time is up.
@@ -110,11 +109,6 @@ class Pace:
         backoff = self._backoffs.get(waiter.model)
         return backoff.wait(now) if backoff is not None and now < waiter.until else 0.0
 
-    def _leave(self, waiter: _Waiter, now: float) -> None:
-        self._waiting.remove(waiter)
-        if self._rate is not None:
-            self._rate.left(now)
-
 
 # There is room for both, and the one before has only to wake up.
 _AFTER_YOU = 0.001
@@ -129,7 +123,7 @@ class _Waiter:
 
 
 _lock = threading.Lock()
-_paces: dict[str, Pace] = {}
+_paces: dict[int, Pace] = {}
 
 
 def pace_for(key: str, base_url: str, requests_per_minute: int | None = None) -> Pace:
@@ -138,8 +132,8 @@ def pace_for(key: str, base_url: str, requests_per_minute: int | None = None) ->
     >>> pace_for("a key", "https://api.example") is pace_for("a key", "https://api.example/", 60)
     True
     """
-    # Not the key itself: this outlives the runs that have it.
-    whose = hashlib.sha256(f"{key}\n{base_url.rstrip('/')}".encode()).hexdigest()
+    # Not the key itself: this outlives the runs that have it. The hash is of this process alone.
+    whose = hash((key, base_url.rstrip("/")))
     with _lock:
         pace = _paces.setdefault(whose, Pace())
     if requests_per_minute:

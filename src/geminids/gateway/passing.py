@@ -7,9 +7,10 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from geminids.errors import GeminidsError
 from geminids.gateway.encode import error_body
 from geminids.gateway.request import Request
-from geminids.gateway.upstream import Body, Head, Part
+from geminids.gateway.upstream import Body, Head, Part, UpstreamFault
 from geminids.gateway.way import Way, read_base_url
 from geminids.redact import MASK
 
@@ -34,16 +35,20 @@ _HOP_BY_HOP = frozenset(
     )
 )
 # Ours to write: where it goes, how long it is, and that it comes back in a form in which tokens can be read.
-_OURS = frozenset(("host", "content-length", "accept-encoding", "expect"))
+# (And no header may make another method of a POST.)
+_OURS = frozenset(("host", "content-length", "accept-encoding", "expect", "x-http-method-override"))
 
 
 class Passing:
     """Forwards to one API with one key. All of them in a process share their connections."""
 
+    wants_body = False
+    """A request's body may go once the answer has begun (see `leased`)."""
+
     def __init__(self, base_url: str, key: str, way: Way) -> None:
-        """Raises `GeminidsError` where the URL is none that the CLI would take."""
+        """Raises `GeminidsError` where the URL is none that the CLI would take, or the key cannot be sent."""
         self._address, self._prefix = read_base_url(base_url)
-        self._key = key
+        self._key = _sendable(key)
         self._way = way
 
     def __repr__(self) -> str:
@@ -54,16 +59,25 @@ class Passing:
         from geminids.gateway.client import client
 
         exchange = client().exchange(self._address, self._way, self._head(request), request.raw)
-        async with aclosing(exchange):
-            async for told in exchange:
-                if isinstance(told, bytes):
-                    yield Body(told)
-                elif (target := _redirected(told)) is not None:
-                    for part in _no_further(target):
-                        yield part
-                    return
-                else:
-                    yield Head(told.status_code, _headers_of(told), "passed on")
+        hiding: _Hiding | None = None
+        try:
+            async with aclosing(exchange):
+                async for told in exchange:
+                    if isinstance(told, bytes):
+                        yield Body(told if hiding is None else hiding.heard(told))
+                    elif (target := _redirected(told)) is not None:
+                        for part in _no_further(target):
+                            yield part
+                        return
+                    else:
+                        hiding = _Hiding(self._key) if told.status_code >= 400 else None
+                        yield Head(told.status_code, _headers_of(told), "passed on")
+        except UpstreamFault:
+            if hiding is not None:
+                yield Body(hiding.rest)
+            raise
+        if hiding is not None:
+            yield Body(hiding.rest)
 
     def _head(self, request: Request) -> h11.Request:
         import h11
@@ -86,6 +100,32 @@ class Passing:
         if name == "authorization":
             return [(name, request.authorization or f"Bearer {self._key}")]
         return [] if request.key and request.key in value else [(name, value)]
+
+
+class _Hiding:
+    """Puts stars in place of the key: Google names it in some errors (`Consumer 'api_key:…' has been suspended`)."""
+
+    def __init__(self, key: str) -> None:
+        self._key = key.encode()
+        self.rest = b""
+        """What has been heard and not told yet, since it can be the beginning of the key."""
+
+    def heard(self, data: bytes) -> bytes:
+        data = (self.rest + data).replace(self._key, b"*" * len(self._key))
+        told = max(0, len(data) - len(self._key) + 1)
+        self.rest = data[told:]
+        return data[:told]
+
+
+def _sendable(key: str) -> str:
+    # An HTTP library would show the key in its own error.
+    key = key.strip()
+    if not key or not key.isascii() or not key.isprintable() or " " in key:
+        raise GeminidsError(
+            "the API key is empty, or has characters that no key has",
+            hint="Look at where it comes from: a key is one word of letters, digits, - and _.",
+        )
+    return key
 
 
 def _headers_of(response: h11.Response) -> dict[str, str]:

@@ -174,7 +174,7 @@ def _without_price(whose: str, model: str) -> Halt:
     return Halt(
         kind="model",
         message=f"nobody knows what model {model} costs, and {whose} has a budget in dollars",
-        hint="Give a price of your own for it (prices), or limit tokens or requests in place of dollars.",
+        hint="Give its price with Budget(dollars=…, prices=[…]), or limit tokens or requests in place of dollars.",
     )
 
 

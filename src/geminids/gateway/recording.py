@@ -14,9 +14,10 @@ import msgspec
 
 from geminids.errors import GeminidsError
 from geminids.gateway.answering import body_fields, masked
-from geminids.gateway.cassette import Answer, CassetteHeader, End, Exchange, Shelf, to_line
+from geminids.gateway.cassette_lines import Answer, CassetteHeader, End, Exchange, to_line
 from geminids.gateway.lease import TOKEN_PREFIX
 from geminids.gateway.request import Request
+from geminids.gateway.shelf import Shelf
 from geminids.gateway.upstream import Body, Cut, Head, Mismatch, Part, Stall, Upstream, UpstreamFault
 from geminids.redact import MASK, Redactor
 
@@ -64,7 +65,8 @@ class Recording:
         if self.path.is_dir():
             raise GeminidsError(f"cannot record to {self.path}: it is a folder", hint=hint)
         try:
-            return os.open(self._part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+            return os.open(self._part, flags, 0o600)
         except OSError as error:
             raise GeminidsError(
                 f"cannot record to {self.path}: {error.strerror or error}", hint=hint
@@ -103,11 +105,15 @@ class Recording:
             try:
                 if self.problem is None:
                     self._begin(None)
-                    self._settle()
             except OSError as error:
                 self._failed(error)
             finally:
                 os.close(self._file)
+            try:
+                if self.problem is None:
+                    self._settle()
+            except OSError as error:
+                self._failed(error)
 
     def _settle(self) -> None:
         # A run that asked for nothing must not take the place of one that did.
@@ -137,7 +143,8 @@ class Recording:
             header,
             made=header.made or time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             cli=header.cli or (agent[1] if agent else None),
-            model=header.model or (request.model if request is not None else None),
+            model=header.model
+            or (request.model if request is not None and request.method == "stream" else None),
         )
         self._put(to_line(header))
 

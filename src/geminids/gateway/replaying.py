@@ -11,7 +11,7 @@ from functools import cached_property
 import msgspec
 
 from geminids.gateway.answering import parts_of_answer
-from geminids.gateway.cassette import Answer, Cassette, Exchange
+from geminids.gateway.cassette_lines import Answer, Cassette, Exchange
 from geminids.gateway.difference import diff_of, nearest
 from geminids.gateway.encode import parts_of
 from geminids.gateway.normal import Normal, Normaliser
@@ -52,6 +52,8 @@ class Replaying:
         self._pace = pace
         self._redactor = Redactor(secrets)
         self._here = Normaliser(places, days_of(time.time()), self._redactor)
+        self._known: tuple[dict[str, str], frozenset[Day]] | None = None
+        self._recorded: list[Normal] = []
         self._free = set(range(len(cassette.exchanges)))
         self._lock = threading.Lock()
 
@@ -67,8 +69,7 @@ class Replaying:
 
     def _parts(self, request: Request) -> Iterable[Part]:
         with self._lock:
-            self._here.learn(request.body)
-            self._here.also_on(days_of(time.time()))
+            self._acquaint(request)
             asked = request.raw.decode("latin-1") if request.body is None else request.body
             now = self._here.request(request.method, request.model, asked)
             at = self._match(now)
@@ -78,9 +79,19 @@ class Replaying:
             return parts_of_answer(self._moved(self._cassette.exchanges[at].answer), pace=self._pace)
         return self._aside(request, now)
 
+    def _acquaint(self, request: Request) -> None:
+        """Let both sides know each other's folders and days: what is said in the same words must stay the same."""
+        here, there = self._here, self._there
+        here.learn(request.body)
+        here.also(days_of(time.time()) | there.days, there.places)
+        if self._known != (here.places, here.days):
+            self._known = dict(here.places), here.days
+            there.also(here.days, here.places)
+            self._recorded = [self._normal(exchange) for exchange in self._cassette.exchanges]
+
     def _match(self, now: Normal) -> int | None:
         free = sorted(self._free)
-        alike = [at for at in free if self._alike(self._recorded[at], now)]
+        alike = [at for at in free if now.is_like(self._recorded[at])]
         for at in alike:
             if not now.differs(self._recorded[at]):
                 return at
@@ -93,26 +104,17 @@ class Replaying:
         )
         return alike[0]
 
-    @staticmethod
-    def _alike(old: Normal, now: Normal) -> bool:
-        return old.method == now.method and old.conversation == now.conversation
-
     @cached_property
     def _there(self) -> Normaliser:
         """What was of the recorded run alone."""
         cassette = self._cassette
         made = _seconds(cassette.header.made)
-        days: set[Day] = set(days_of(*(exchange.at for exchange in cassette.exchanges)))
-        if made is not None:
-            days |= days_of(made)
+        moments = [exchange.at for exchange in cassette.exchanges] + ([] if made is None else [made])
+        days = days_of(*moments)
         known = Normaliser(days=days, redactor=self._redactor)
         for exchange in cassette.exchanges:
             known.learn(exchange.body)
         return known
-
-    @cached_property
-    def _recorded(self) -> list[Normal]:
-        return [self._normal(exchange) for exchange in self._cassette.exchanges]
 
     def _normal(self, exchange: Exchange) -> Normal:
         route = read_route(exchange.path)
@@ -145,7 +147,7 @@ class Replaying:
 
     def _mismatch(self, request: Request, now: Normal) -> Mismatch:
         name, count = self._cassette.name, len(self._cassette.exchanges)
-        same = [at for at in range(count) if self._alike(self._recorded[at], now)]
+        same = [at for at in range(count) if now.is_like(self._recorded[at])]
         if same:
             used = self._cassette.exchanges[same[-1]].n
             what = f"it is the same as number {used}, which has been replayed already"

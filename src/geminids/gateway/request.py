@@ -84,6 +84,10 @@ class Request(msgspec.Struct, frozen=True, dict=True):
         """What was asked, decoded when somebody looks; None where it is not JSON."""
         return _decoded(self.raw)
 
+    def let_go(self) -> None:
+        """Drop the body: it has been passed on, and an answer can take an hour."""
+        msgspec.structs.force_setattr(self, "raw", b"")
+
     @property
     def size(self) -> int:
         return len(self.raw)

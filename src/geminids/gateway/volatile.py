@@ -107,7 +107,9 @@ def _short_form(year: int, month: int, day: int) -> str:
 
 def same_cli(text: str) -> str:
     """A text without what names this run, this process or this installation."""
-    return _UUID.sub("<uuid>", _TOKEN.sub("***", _TEMP.sub("<tmp>", _CLI.sub("<cli>", text))))
+    if "/@google/gemini-cli" in text:  # where it is not, the pattern would try every slash
+        text = _CLI.sub("<cli>", text)
+    return _UUID.sub("<uuid>", _TOKEN.sub("***", _TEMP.sub("<tmp>", text)))
 
 
 def same_result(text: str) -> str:

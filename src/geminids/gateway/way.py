@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import ipaddress
 import re
 from collections.abc import Mapping
@@ -120,6 +119,8 @@ def _proxy(url: str) -> Proxy:
     parts = urlsplit(url if "://" in url else f"http://{url}")
     if not parts.username:
         return Proxy(address)
+    import base64
+
     pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
     return Proxy(address, "Basic " + base64.b64encode(pair.encode()).decode())
 

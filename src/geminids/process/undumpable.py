@@ -18,9 +18,9 @@ def protect_host() -> bool:
 
     A key that this process was given in its environment stands in `/proc/PID/environ` while it lives, whatever
     becomes of `os.environ`, and an agent's tools run as the same user. From now on they can read neither that nor
-    the memory nor the open files. The price: no core dumps, and no debugger or profiler but root's can attach
-    (gdb, strace, py-spy). It cannot be taken back by us; forks inherit it, programs that are started do not.
-    Root is not kept out.
+    the memory nor the open files. The price: no core dumps, no debugger or profiler but root's can attach (gdb,
+    strace, py-spy), and the process itself cannot open its own `/proc/self/environ` (`os.environ` works as ever).
+    Forks inherit it, programs that are started do not. Root is not kept out.
     """
     return _prctl(_PR_SET_DUMPABLE) == 0
 

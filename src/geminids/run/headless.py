@@ -226,7 +226,8 @@ class HeadlessLane:
             )
             return Ending("failed", LINGERING, failure)
         if not stopping.wanted or self._result_came_first or self._said_success:
-            return self._judge()
+            ending = self._judge()
+            return ending if self._overseer is None else self._overseer.explained(ending)
         return Ending("timed_out" if stopping.by_deadline else "interrupted", stopping.reason)
 
     def redacted(self, text: str) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
+
 from geminids.events.ledger import Ledger
 from geminids.events.model import Event, Level, Retry, TokensUsed
 from geminids.gateway.told import Answered, Halt, Remark, Waiting
@@ -116,6 +118,15 @@ class Overseer:
         text = f"{what} failed ({why}), attempt {told.attempt}" if level == "warning" else f"{what} was {why}"
         retry = Retry(told.attempt, told.status if told.status and told.status >= 400 else None)
         return self._ledger.notice(level, "retry" if level == "warning" else "request", text, retry)
+
+    def explained(self, ending: Ending) -> Ending:
+        """The ending, with what the gateway knows better: the CLI calls every broken way `fetch failed`."""
+        failure = ending.failure
+        fault = self.faults[-1].fault if self.faults else None
+        if failure is None or failure.kind != "network" or fault is None:
+            return ending
+        told = msgspec.structs.replace(failure, message=f"the API could not be reached: {fault}")
+        return Ending(ending.outcome, told.message, told)
 
     async def settle(self) -> None:
         """Wait a moment for requests whose client is gone: what they have cost is told when they end."""

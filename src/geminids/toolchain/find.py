@@ -12,6 +12,7 @@ import msgspec
 
 from geminids.config.places import Places
 from geminids.errors import CliMissing, NodeMissing, ToolchainError
+from geminids.redact import is_secret_name
 from geminids.toolchain.gemini import PACKAGE, Gemini, Origin, Package, identify, package_in
 from geminids.toolchain.node import Node, find_node
 from geminids.toolchain.releases import release_of
@@ -97,7 +98,8 @@ def is_available(
         gemini = find(wanted, environ=environ, places=places)
     except ToolchainError as error:
         return Availability(False, error.message)
-    own = {**environ, "GEMINI_CLI_NO_RELAUNCH": "true"}
+    own = {name: value for name, value in environ.items() if not is_secret_name(name)}
+    own["GEMINI_CLI_NO_RELAUNCH"] = "true"
     argv = (*gemini.command(places), "--version")
     answer = answer_of(argv, environ=own, cwd=private_dir(places.root), timeout=timeout)
     if answer.code == 0:

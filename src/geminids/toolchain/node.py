@@ -12,6 +12,7 @@ import msgspec
 
 from geminids.config.places import Places, private_dir
 from geminids.errors import NodeMissing
+from geminids.redact import is_secret_name
 from geminids.toolchain.seen import recall, remember
 from geminids.toolchain.versions import Version
 
@@ -151,7 +152,9 @@ def _version_of(path: Path, places: Places, environ: Mapping[str, str]) -> tuple
 
         # execPath: behind a shim (volta, mise, asdf) is a real node, which does not change with the folder.
         argv = [str(path), "-p", "process.version + ' ' + process.execPath"]
-        answer = answer_of(argv, environ=environ, cwd=_calm_place(places), timeout=10)
+        # Tools of a run that goes on meanwhile could read a key in its environment.
+        own = {name: value for name, value in environ.items() if not is_secret_name(name)}
+        answer = answer_of(argv, environ=own, cwd=_calm_place(places), timeout=10)
         match = re.match(r"v(\S+) (.+)", answer.out) if answer.code == 0 else None
         known = remember(places, path, match[1] if match else None, match[2].strip() if match else None)
     return known.version, Path(known.path) if known.path else path

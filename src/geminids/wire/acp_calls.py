@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 __all__ = [
+    "ApiKey",
     "Audio",
     "Authenticate",
     "Call",
@@ -51,13 +52,15 @@ class Initialize(_Out, frozen=True, kw_only=True, omit_defaults=False):
     protocol_version: int = PROTOCOL
 
 
+class ApiKey(_Out, frozen=True, kw_only=True):
+    key: str = msgspec.field(name="api-key")
+
+
 class Authenticate(_Out, frozen=True, kw_only=True, omit_defaults=False):
     """The key for the sessions that are opened from now on (acpRpcDispatcher.ts)."""
 
-    key: str = msgspec.field(name="key")
-
-    def params(self) -> dict[str, Any]:
-        return {"methodId": "gemini-api-key", "_meta": {"api-key": self.key}}
+    meta: ApiKey = msgspec.field(name="_meta")
+    method_id: str = "gemini-api-key"
 
 
 class NewSession(_Out, frozen=True, kw_only=True, omit_defaults=False):
@@ -138,7 +141,7 @@ _encoder = msgspec.json.Encoder()
 def encode_call(number: int, call: Call | str) -> bytes:
     """A request of ours; a bare name is a method without parameters."""
     method = call if isinstance(call, str) else _METHODS[type(call)]
-    params: Any = {} if isinstance(call, str) else call.params() if isinstance(call, Authenticate) else call
+    params: Any = {} if isinstance(call, str) else call
     return _line({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
 
 

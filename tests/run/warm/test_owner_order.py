@@ -46,6 +46,8 @@ def test_every_path_is_made_whole() -> None:
     made = rooted(Options(**given), "/w")
     for name in named:
         assert getattr(made, name) in ("/w/a/b", ("/w/a/b",)), name
+    assert rooted(Options(key_from="file:a/b"), "/w").key_from == "file:/w/a/b"
+    assert rooted(Options(key_from="keyring:a/b"), "/w").key_from == "keyring:a/b"
 
 
 @pytest.mark.parametrize(

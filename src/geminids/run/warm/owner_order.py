@@ -23,7 +23,10 @@ _PATHS = (
     "include_dirs",
     "skills",
     "env_file",
+    "record",
+    "replay",
 )
+_FILE = "file:"
 
 
 def too_cold_for_owner(prompt: str, options: Options) -> str | None:
@@ -65,6 +68,8 @@ def rooted(options: Options, folder: str) -> Options:
             changed[name] = os.path.normpath(os.path.join(folder, value))
     if options.gemini is not None and os.sep in options.gemini:
         changed["gemini"] = os.path.join(folder, options.gemini)
+    if options.key_from is not None and options.key_from.startswith(_FILE):
+        changed["key_from"] = _FILE + os.path.join(folder, options.key_from.removeprefix(_FILE))
     if options.home not in ("user", "isolated"):
         changed["home"] = os.path.join(folder, options.home)
     return msgspec.structs.replace(options, **changed)

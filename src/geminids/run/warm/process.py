@@ -20,7 +20,7 @@ from geminids.run.warm.connection import Connection, Gone, Pending, RpcFailed
 from geminids.run.warm.shells import Shells
 from geminids.wire.acp import Note, Unknown, Update
 from geminids.wire.acp_answers import Opened, opened_of
-from geminids.wire.acp_calls import Authenticate, ClientInfo, Initialize, NewSession
+from geminids.wire.acp_calls import ApiKey, Authenticate, ClientInfo, Initialize, NewSession
 from geminids.wire.stderr import Remark, StderrReader
 
 if TYPE_CHECKING:
@@ -205,7 +205,7 @@ class WarmProcess:
         async with self._one_by_one:
             self.sessions += 1
             if token is not None:
-                await self.connection.call(Authenticate(key=token))
+                await self.connection.call(Authenticate(meta=ApiKey(key=token)))
             return opened_of(await self.connection.call(NewSession(cwd=cwd)))
 
     async def is_well(self, patience: float = 5.0) -> bool:

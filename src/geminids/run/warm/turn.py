@@ -155,7 +155,7 @@ class WarmTurn:
             return Ending("timed_out" if stopping.by_deadline else "interrupted", stopping.reason)
         error = self._failed.error if self._failed else None
         counts = self._stopped.counts if self._stopped else None
-        return judge_turn(
+        ending = judge_turn(
             TurnEvidence(
                 stop_reason=self._stopped.reason if self._stopped else None,
                 code=error.code if error else None,
@@ -175,6 +175,7 @@ class WarmTurn:
                 exit_code=self._seat.process.exit_code if self._gone else None,
             )
         )
+        return ending if self._overseer is None else self._overseer.explained(ending)
 
     def usage(self, known: Sequence[TokensUsed]) -> tuple[list[TokensUsed], Usage | None]:
         """The requests that have not been told yet, and the usage."""

@@ -1,0 +1,132 @@
+"""The lines of a cassette as values, and how one is written. Pure."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any, Literal
+
+import msgspec
+
+__all__ = [
+    "VERSION",
+    "Answer",
+    "Cassette",
+    "CassetteHeader",
+    "End",
+    "Exchange",
+    "ExchangeLine",
+    "Line",
+    "RequestLine",
+    "Said",
+    "System",
+    "Tools",
+    "bytes_as",
+    "to_line",
+]
+
+VERSION = 1
+End = Literal["whole", "cut", "stalled", "left", "fault"]
+
+
+class CassetteHeader(msgspec.Struct, frozen=True, kw_only=True, tag="cassette", tag_field="kind"):
+    """The first line: what made this cassette."""
+
+    version: int = VERSION
+    made: str | None = None
+    cli: str | None = None
+    model: str | None = None
+
+
+class System(msgspec.Struct, frozen=True, tag="system", tag_field="kind"):
+    id: str
+    value: Any
+
+
+class Tools(msgspec.Struct, frozen=True, tag="tools", tag_field="kind"):
+    id: str
+    value: Any
+
+
+class Said(msgspec.Struct, frozen=True, omit_defaults=True, tag="said", tag_field="kind"):
+    """One content of a conversation, behind another: a conversation is named by its last one."""
+
+    id: str
+    content: Any
+    after: str | None = None
+
+
+class RequestLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    verb: str = "POST"
+    path: str
+    conversation: str | None = None
+    system: str | None = None
+    tools: str | None = None
+    body: Any = msgspec.UNSET
+    text: str | None = None
+    base64: str | None = None
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What came back. One of `events` (server-sent ones), `json`, `text` and `base64` is the body; `rest` is what came
+    of an event that was cut. `status` is None where nothing came."""
+
+    status: int | None = None
+    type: str = ""
+    retry_after: str | None = None
+    events: list[Any] | None = None
+    json: Any = msgspec.UNSET
+    text: str | None = None
+    base64: str | None = None
+    rest: str = ""
+    end: End = "whole"
+    fault: str | None = None
+    message: str | None = None
+    first_ms: int | None = None
+    ms: int | None = None
+
+
+class ExchangeLine(msgspec.Struct, frozen=True, kw_only=True, tag="exchange", tag_field="kind"):
+    n: int
+    at: float
+    request: RequestLine
+    answer: Answer
+
+
+Line = CassetteHeader | System | Tools | Said | ExchangeLine
+
+
+class Exchange(msgspec.Struct, frozen=True, kw_only=True):
+    """One request and its answer. `body` is what JSON said, or text, or bytes; `at` is in Unix seconds."""
+
+    n: int
+    at: float
+    verb: str
+    path: str
+    body: Any
+    answer: Answer
+
+
+class Cassette(msgspec.Struct, frozen=True, kw_only=True):
+    """All of a cassette, its exchanges in the order in which their requests came."""
+
+    name: str
+    header: CassetteHeader
+    exchanges: tuple[Exchange, ...]
+
+
+def to_line(value: Any) -> bytes:
+    """A value as one line of JSON."""
+    try:
+        return msgspec.json.encode(value) + b"\n"
+    except UnicodeEncodeError:
+        # Half a character, which the CLI sends as it is: escaped it can be written.
+        return json.dumps(msgspec.to_builtins(value), separators=(",", ":")).encode() + b"\n"
+
+
+def bytes_as(data: bytes) -> dict[str, str]:
+    """Bytes as the field that can hold them."""
+    try:
+        return {"text": data.decode()}
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(data).decode()}

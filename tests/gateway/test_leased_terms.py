@@ -1,0 +1,123 @@
+"""How the terms of a lease meet its requests: what is held, what is waited for, what a bad answer costs."""
+
+from __future__ import annotations
+
+import json
+import threading
+import urllib.error
+import urllib.request
+from typing import Any
+
+import pytest
+
+from geminids.gateway import Reply
+from geminids.gateway.host import open_lease
+from geminids.gateway.lease import Lease
+from geminids.gateway.pace import Pace
+from geminids.gateway.purse import Limits, Purse, Spending
+from geminids.gateway.scripted import Scripted
+from geminids.gateway.told import Answered, Told, Waiting
+
+_MODEL = "gemini-2.5-flash"
+_RETRY = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "30s"}
+_A_DAYS = {
+    "@type": "type.googleapis.com/google.rpc.QuotaFailure",
+    "violations": [{"quotaId": "GenerateRequestsPerDayPerProjectPerModel-FreeTier"}],
+}
+
+
+class _Run:
+    """A lease that is in use, and what it was told."""
+
+    def __init__(self, replies: list[Reply], pace: Pace | None = None, **limits: int) -> None:
+        self.told: list[Told] = []
+        self.heard = threading.Condition()
+        self.purse = Purse("this run", Limits(**limits or {"requests": 99}))
+        self.opened = open_lease(Lease(Scripted(replies), self._tell, purses=[self.purse], pace=pace))
+        self.opened.begin()
+
+    def _tell(self, told: Told) -> None:
+        with self.heard:
+            self.told.append(told)
+            self.heard.notify_all()
+
+    def wait_for(self, kind: type) -> Any:
+        with self.heard:
+            assert self.heard.wait_for(lambda: any(isinstance(one, kind) for one in self.told), 10)
+            return next(one for one in self.told if isinstance(one, kind))
+
+    def ask(self, text: str = "hello", timeout: float = 10) -> tuple[int, Any]:
+        body = json.dumps({"contents": [{"role": "user", "parts": [{"text": text}]}]}).encode()
+        request = urllib.request.Request(
+            f"{self.opened.url}/v1beta/models/{_MODEL}:generateContent",
+            body,
+            {"x-goog-api-key": self.opened.token, "content-type": "application/json"},
+        )
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        try:
+            with opener.open(request, timeout=timeout) as answer:
+                return answer.status, json.load(answer)
+        except urllib.error.HTTPError as error:
+            return error.code, json.load(error)
+
+    def close(self) -> None:
+        self.opened.close()
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_a_failed_request_costs_no_tokens(status: int) -> None:
+    """It costs itself."""
+    run = _Run([Reply(status=status, method="any")])
+    assert run.ask()[0] == status
+    run.wait_for(Answered)
+    run.close()
+    assert run.purse.spent == Spending(requests=1)
+
+
+def test_an_answer_whose_client_left_costs_its_input() -> None:
+    """Nobody has told the tokens, and the API had the prompt."""
+    run = _Run([Reply(text="hi", stall=True, method="any")])
+    with pytest.raises((TimeoutError, urllib.error.URLError)):
+        run.ask("x" * 4000, timeout=0.5)
+    run.wait_for(Answered)
+    run.close()
+    assert run.purse.spent.requests == 1 and run.purse.spent.tokens > 1000
+
+
+def test_who_leaves_while_it_waits_has_spent_nothing() -> None:
+    """The request has never left."""
+    pace = Pace()
+    pace.told_to_wait(_MODEL, 30.0)
+    run = _Run([], pace)
+    with pytest.raises((TimeoutError, urllib.error.URLError)):
+        run.ask(timeout=0.5)
+    run.wait_for(Answered)
+    run.close()
+    assert run.wait_for(Waiting).seconds == pytest.approx(30, abs=1)
+    assert (run.purse.spent, pace.waiting) == (Spending(), 0)
+
+
+def test_a_refusal_is_kept_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """429 with `RetryInfo`: the next request to this model waits; with a day's quota it does not."""
+    for details, waits in (([_RETRY], True), ([_RETRY, _A_DAYS], False)):
+        pace = Pace()
+        run = _Run([Reply(status=429, details=details, method="any")], pace)
+        assert run.ask()[0] == 429
+        run.wait_for(Answered)
+        if waits:
+            with pytest.raises((TimeoutError, urllib.error.URLError)):
+                run.ask(timeout=0.5)
+        else:
+            assert run.ask()[0] == 200
+        run.close()
+
+
+def test_too_early_for_the_rate_is_said_as_the_api_says_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """429 with the seconds that are left; nothing was sent, and nothing is spent but the first request."""
+    monkeypatch.setattr("geminids.gateway.pace.LONGEST", 0.2)
+    run = _Run([], Pace(1))
+    assert run.ask()[0] == 200
+    status, said = run.ask()
+    run.close()
+    assert status == 429 and run.purse.spent.requests == 1
+    assert said["error"]["details"][0]["retryDelay"] == "60s"

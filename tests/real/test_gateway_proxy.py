@@ -1,0 +1,52 @@
+"""Behind a proxy: the gateway goes out by it, the CLI reaches the gateway without it, and the tools still know it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from fake_google import FakeGoogle
+from fake_proxy import FakeProxy
+from geminids.gateway import Call, Reply
+from geminids.toolchain.releases import release_of
+
+pytestmark = pytest.mark.real
+
+KEY = "AIzaSy-a-key-for-this-test-alone"
+
+
+@pytest.fixture(
+    params=[
+        "0.61.0",
+        pytest.param("0.41.2", marks=pytest.mark.deep),
+        pytest.param("0.24.0", marks=pytest.mark.deep),
+    ]
+)
+def release(request: pytest.FixtureRequest) -> str:
+    version: str = request.param
+    return version
+
+
+@pytest.fixture
+def proxy() -> Iterator[FakeProxy]:
+    with FakeProxy() as proxy:
+        # Where the CLI sends its statistics: nobody is there.
+        proxy.leads_to["play.googleapis.com:443"] = ("127.0.0.1", 1)
+        yield proxy
+
+
+def test_no_request_to_the_gateway_goes_by_the_proxy(world: Any, proxy: FakeProxy) -> None:
+    """On a release that heeds NO_PROXY, and on those that do not."""
+    call = Call("run_shell_command", {"command": "env | grep -i _proxy > proxies.txt"})
+    with FakeGoogle([Reply(calls=[call]), Reply(text="done")], with_key=KEY) as google:
+        env = {"GOOGLE_GEMINI_BASE_URL": google.url, "GEMINI_API_KEY": KEY, "HTTPS_PROXY": proxy.url}
+        result = world.ask(gateway="on", approval="yolo", env={**env, "HTTP_PROXY": proxy.url}, timeout=60)
+        assert (result.outcome, result.answer) == ("success", "done"), result.failure
+        here = [target for target in proxy.asked if target.startswith(("127.0.0.1:", "localhost:"))]
+        assert {target.rpartition(":")[2] for target in here} <= {str(google.port)}
+    lines = (world.cwd / "proxies.txt").read_text().splitlines()
+    named = dict(line.split("=", 1) for line in lines)
+    name = "HTTPS_PROXY" if release_of(world.version).honours_no_proxy else "ALL_PROXY"
+    assert named[name] == proxy.url
