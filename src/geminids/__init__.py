@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     )
     from geminids.options import McpServer, Options, Permissions
     from geminids.outcome import Failure
+    from geminids.prices import Budget, ModelRate, RateTier
     from geminids.process.undumpable import protect_host
     from geminids.run.ask import ask, ask_sync, stream_sync
     from geminids.run.result import Result
@@ -54,6 +55,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "AnyEvent",
+    "Budget",
     "Change",
     "Chat",
     "Decision",
@@ -63,6 +65,7 @@ __all__ = [
     "Finished",
     "GeminidsError",
     "McpServer",
+    "ModelRate",
     "ModelUsage",
     "Notice",
     "Options",
@@ -72,6 +75,7 @@ __all__ = [
     "Permissions",
     "Pool",
     "ProcessStatus",
+    "RateTier",
     "Result",
     "ResumeToken",
     "Retry",
@@ -104,6 +108,7 @@ _ROOMS = {
     "geminids.options": ("McpServer", "Options", "Permissions"),
     "geminids.outcome": ("Failure",),
     "geminids.process.undumpable": ("protect_host",),
+    "geminids.prices": ("Budget", "ModelRate", "RateTier"),
     "geminids.run.ask": ("ask", "ask_sync", "stream_sync"),
     "geminids.run.result": ("Result",),
     "geminids.run.run": ("Run", "open_run"),

@@ -103,6 +103,7 @@ def test_what_is_another_conversation(changed: tuple[dict[str, Any], ...]) -> No
             "in <tmp>/a, /tmp/notes.txt and /tmp/my-folder",
         ),
         ("/opt/lib/node_modules/@google/gemini-cli/bundle/x.md", "<cli>/bundle/x.md"),
+        ("see read_file_1794835534372_0.txt", "see <call>.txt"),
         ("key geminids-run-" + "0a" * 24, "key ***"),
     ],
 )
@@ -136,17 +137,33 @@ def test_what_tools_give(text: str, expected: str) -> None:
 def test_the_frames_of_the_releases() -> None:
     """The same command gives the same result on 0.24, which repeats it, and on newer ones, which do not."""
     old = (
-        "Command: pwd; echo $$\nDirectory: (root)\nOutput: /repo\n29118\nError: (none)\nExit Code: 0\nSignal: 0\n"
+        "Command: pwd; ls\nDirectory: (root)\nOutput: /repo\n42\nError: (none)\nExit Code: 0\nSignal: 0\n"
         "Background PIDs: 29121\nProcess Group PGID: 29118"
     )
     new = (
-        "<untrusted_context>\nOutput: /repo\n28667\nBackground PIDs: 28670\nProcess Group PGID: 28667\n"
+        "<untrusted_context>\nOutput: /repo\n42\nBackground PIDs: 28670\nProcess Group PGID: 28667\n"
         "</untrusted_context>"
     )
-    assert gave(old) == gave(new) == "Output: /repo\n<pid>"
+    assert gave(old) == gave(new) == "Output: /repo\n42"
     assert gave("Output: x\nExit Code: 1") != gave("Output: x\nExit Code: 0")
     assert gave("a.py (6 bytes)\nb.py", "list_directory") == "a.py\nb.py"
     assert gave("Wrote /repo/a. Here is the updated code:\nx", "write_file") == "Wrote /repo/a."
+
+
+def test_a_result_of_which_the_middle_is_missing() -> None:
+    """Where newer releases cut a long output differs by a few characters, and 0.24 cuts nothing: its ends count."""
+
+    def cut(head: int, tail: int, first: str = "1", last: str = "9") -> str:
+        whole = first + "x" * 60_000 + "y" * 60_000 + last
+        saved = "/repo/.gemini/tmp/w/tool-outputs/run_shell_command_1794837340934_0.txt"
+        start = f"Output too large. Showing first 8,000 and last 32,000 characters. For full output see: {saved}\n"
+        return f"{start}Output: {whole[:head]}\n\n... [80,000 characters omitted] ...\n\n{whole[-tail:]}"
+
+    whole = "Output: 1" + "x" * 60_000 + "y" * 60_000 + "9"
+    assert gave(cut(7992, 32_000)) == gave(cut(7950, 31_990)) == gave(whole)
+    assert gave(cut(7992, 32_000)) != gave(cut(7992, 32_000, first="2"))
+    assert gave(cut(7992, 32_000)) != gave(cut(7992, 32_000, last="8"))
+    assert gave("x" * 50_000, "read_file") == "x" * 50_000
 
 
 def test_what_is_not_of_the_conversation() -> None:
@@ -161,6 +178,19 @@ def test_what_is_not_of_the_conversation() -> None:
     assert (
         plain.conversation == rich.conversation == ("user: x", "model: so it", 'call glob {"a": 2, "b": 1}')
     )
+
+
+def test_a_file_by_its_whole_path() -> None:
+    """A call that names a file of the folder by its whole path is the same as one that does not."""
+
+    def call(path: str) -> Normal:
+        return normal(
+            context("/repo"),
+            {"role": "model", "parts": [{"functionCall": {"name": "r", "args": {"p": path}}}]},
+        )
+
+    assert call("/repo/src/a.py") == call("src/a.py")
+    assert call("/other/src/a.py") != call("src/a.py")
 
 
 def test_instructions_are_not_of_the_conversation_either() -> None:
@@ -223,32 +253,39 @@ def test_folders_move() -> None:
 
 PIECES = st.sampled_from(
     [
-        "/repo/one",
-        "/repo/one/x",
-        " ",
-        "\n",
-        "1",
-        "13:25",
-        "Nov 16",
-        " 2026",
-        "2026-11-16",
-        "5s",
-        "pid 1",
-        " (6 bytes)",
-        "T",
-        "127.0.0.1:80",
-        "<untrusted_context>",
-        "Exit Code: 0\n",
-        "Output: ",
-        "/tmp/tmpab12_xyz",
-        "1794835534",
-        "a",
-        ":",
-        "-",
-        "Process Group PGID: 1",
-        "Command: x\nDirectory: y\n",
-        "PM",
-        "0x1234567",
+        *(
+            "/repo/one",
+            "/repo/one/x",
+            " ",
+            "\n",
+            "1",
+            "13:25",
+            "Nov 16",
+            " 2026",
+            "2026-11-16",
+            "5s",
+            "pid 1",
+            "T",
+            "PM",
+        ),
+        *(
+            " (6 bytes)",
+            "127.0.0.1:80",
+            "<untrusted_context>",
+            "Exit Code: 0\n",
+            "Output: ",
+            "/tmp/tmpab12_xyz",
+            "a",
+            ":",
+        ),
+        *(
+            "1794835534",
+            "1794835534372_",
+            "-",
+            "Process Group PGID: 1",
+            "Command: x\nDirectory: y\n",
+            "0x1234567",
+        ),
         "3f2504e0-4f89-41d3-9a0c-0305e82c3301",
     ]
 )
@@ -271,27 +308,27 @@ def test_normalising_twice_changes_nothing(text: str, tool: str) -> None:
 _LEAVES = st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.just("text")
 _NAMES = st.sampled_from(
     [
-        "contents",
-        "systemInstruction",
-        "tools",
-        "generationConfig",
-        "parts",
-        "role",
-        "text",
-        "functionCall",
-        "args",
-    ]
-)
-_NAMES |= st.sampled_from(
-    [
-        "functionResponse",
-        "response",
-        "inlineData",
-        "data",
-        "responseJsonSchema",
-        "properties",
-        "name",
-        "thought",
+        *(
+            "contents",
+            "systemInstruction",
+            "tools",
+            "generationConfig",
+            "parts",
+            "role",
+            "text",
+            "functionCall",
+            "args",
+        ),
+        *(
+            "functionResponse",
+            "response",
+            "inlineData",
+            "data",
+            "responseJsonSchema",
+            "properties",
+            "name",
+            "thought",
+        ),
     ]
 )
 BODIES: st.SearchStrategy[Any] = st.recursive(

@@ -23,7 +23,7 @@ RELEASES = ("0.61.0", "0.41.2", "0.24.0")
 
 def replies(cwd: Path) -> list[Any]:
     """A model that names files by their whole path, as models do, has a secret printed, and writes a file."""
-    shell = {"command": "pwd; echo $$; date; echo $MY_SERVICE_TOKEN; ls"}
+    shell = {"command": "pwd; date; echo $MY_SERVICE_TOKEN; ls; seq 1 20000"}
     return [
         Reply(thought="**Looking**\nfirst", calls=[Call("read_file", {"file_path": str(cwd / "a.py")})]),
         Reply(text=["Now ", "the shell. "], calls=[Call("run_shell_command", shell)]),
@@ -76,7 +76,7 @@ def studio(world: Any) -> Studio:
 
 
 def seen(cwd: Path, events: list[Any]) -> list[Any]:
-    """What happened, without what is of one run alone; the shell prints its own number and the time."""
+    """What happened, without what is of one run alone; the shell prints the time."""
 
     def here(value: object) -> str:
         return str(value).replace(str(cwd), "<cwd>")

@@ -104,7 +104,8 @@ def test_requests_that_nobody_tells_of_are_not_counted_as_none(make_world: Any) 
     world.gateway.reply(text="plain")
 
     async def ask() -> list[Any]:
-        async with Pool(world.options(approval="yolo"), size=1) as pool, pool.chat() as chat:
+        options = world.options(approval="yolo", gateway="off")
+        async with Pool(options, size=1) as pool, pool.chat() as chat:
             return [await chat.ask("search"), await chat.ask("speak")]
 
     searched, spoken = anyio.run(ask)

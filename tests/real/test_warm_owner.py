@@ -187,7 +187,9 @@ def test_a_client_that_goes_takes_its_run_along(
     assert _lane(shell.run("--warm", "--gateway=on", prompt="first")) == "warm"
     process = shell.owner().processes[0].pid
     where = stage(state, prompt="stay")
-    flags = ["--warm", "--gateway=on", "--approval=yolo", "--grace=1.5"] + (["--timeout=3"] if way == "timeout" else [])
+    flags = ["--warm", "--gateway=on", "--approval=yolo", "--grace=1.5"] + (
+        ["--timeout=3"] if way == "timeout" else []
+    )
     began = time.monotonic()
     client = shell.hosts.start(shell.argv(*flags, prompt="stay"), {})
     where.wait()

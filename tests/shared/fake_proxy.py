@@ -1,9 +1,9 @@
 """A proxy on loopback that knows CONNECT alone: plain sockets and threads.
 
-    with FakeProxy(user="u:p") as proxy:
-        proxy.url       # http://127.0.0.1:PORT
-        proxy.asked     # the targets that were asked for, `host:port` each
-        proxy.leads_to  # {"api.test:443": ("127.0.0.1", 8443)}: names that only this proxy knows
+with FakeProxy(user="u:p") as proxy:
+    proxy.url       # http://127.0.0.1:PORT
+    proxy.asked     # the targets that were asked for, `host:port` each
+    proxy.leads_to  # {"api.test:443": ("127.0.0.1", 8443)}: names that only this proxy knows
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ __all__ = ["FakeProxy"]
 class FakeProxy:
     """Leads on to where it is asked to; `status` is what it answers instead."""
 
-    def __init__(self, *, user: str | None = None, status: int | None = None, tls: Path | None = None) -> None:
+    def __init__(
+        self, *, user: str | None = None, status: int | None = None, tls: Path | None = None
+    ) -> None:
         self.asked: list[str] = []
         self.leads_to: dict[str, tuple[str, int]] = {}
         self._user = user

@@ -8,8 +8,6 @@ from __future__ import annotations
 import math
 import socket
 import struct
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Protocol
 
 import anyio
@@ -18,7 +16,7 @@ import h11
 
 from geminids.gateway.encode import error_body
 from geminids.gateway.request import Request
-from geminids.gateway.upstream import Body, Cut, Head, Part, Stall, Upstream, UpstreamFault, Wait
+from geminids.gateway.upstream import Body, Cut, Head, Part, Stall, Upstream, UpstreamFault, Wait, closing
 
 __all__ = ["MOST_BODY", "Connection", "House"]
 
@@ -146,7 +144,7 @@ class Connection:
     async def _answer(self, request: Request) -> None:
         parts = self._house.upstream.answer(request)
         try:
-            async with _closing(parts):
+            async with closing(parts):
                 async for part in parts:
                     await self._do(part, request)
         except (_Reset, _Left):
@@ -196,13 +194,3 @@ class Connection:
                 await self._stream.send(data)
             except _GONE:
                 raise _Left from None
-
-
-@asynccontextmanager
-async def _closing(parts: AsyncIterator[Part]) -> AsyncIterator[None]:
-    """However it ends, whoever answers hears it now, and not when the garbage is collected."""
-    try:
-        yield
-    finally:
-        if isinstance(parts, AsyncGenerator):
-            await parts.aclose()

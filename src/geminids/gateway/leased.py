@@ -15,7 +15,7 @@ from geminids.gateway.lease import Lease, Leases
 from geminids.gateway.observe import Observer, role_of
 from geminids.gateway.request import Request
 from geminids.gateway.told import Answered, Halt, Waiting
-from geminids.gateway.upstream import Body, Cut, Head, Mismatch, Part, UpstreamFault
+from geminids.gateway.upstream import Body, Cut, Head, Mismatch, Part, UpstreamFault, closing
 
 if TYPE_CHECKING:
     from geminids.gateway.purse import Hold
@@ -54,9 +54,10 @@ class Leased:
                     yield part
                 visit.over(whole=True)
                 return
-            async for part in lease.upstream.answer(request):
-                visit.passed(part)
-                yield part
+            async with closing(lease.upstream.answer(request)) as parts:
+                async for part in parts:
+                    visit.passed(part)
+                    yield part
             visit.over(whole=True)
         except UpstreamFault as fault:
             visit.over(whole=False, fault=fault.message)

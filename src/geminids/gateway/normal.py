@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from geminids.gateway.request import Method
-from geminids.gateway.volatile import Day, Days, plain_result, same_cli, same_context, same_result
+from geminids.gateway.volatile import Day, Days, both_ends, plain_result, same_cli, same_context, same_result
 from geminids.gateway.whereabouts import Mover, is_context, places_in
 from geminids.redact import Redactor
 
@@ -111,7 +111,7 @@ class Normaliser:
 
     def _result_text(self, tool: str, text: str) -> str:
         plain = same_cli(self._mover.text(self._redactor.text(plain_result(tool, text))))
-        return same_result(self._days.result(plain))
+        return both_ends(tool, same_result(self._days.result(plain)))
 
     def request(self, method: Method, model: str | None, body: Any) -> Normal:
         """The whole request."""
@@ -163,7 +163,9 @@ class Normaliser:
                 part.get(name) for name in ("functionCall", "functionResponse", "inlineData")
             )
             if isinstance(call, dict):
-                return f"call {call.get('name')} {self.text(_json(call.get('args') or {}))}"
+                # 0.24 puts the whole path into the call that it keeps; others leave what the model said.
+                args = self.text(_json(call.get("args") or {})).replace('"<workspace>/', '"')
+                return f"call {call.get('name')} {args}"
             if isinstance(result, dict):
                 return self._result(result)
             if isinstance(media, dict):

@@ -68,8 +68,9 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Remark(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that the run shall know, and that changes nothing."""
+    """Something that the run shall know, and that changes nothing; `code` is its notice's."""
 
+    code: str
     text: str
 
 

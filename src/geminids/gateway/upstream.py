@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Protocol, runtime_checkable
 
 import msgspec
 
 from geminids.gateway.request import Request
 
-__all__ = ["Body", "Cut", "Head", "Mismatch", "Part", "Stall", "Upstream", "UpstreamFault", "Wait"]
+__all__ = ["Body", "Cut", "Head", "Mismatch", "Part", "Stall", "Upstream", "UpstreamFault", "Wait", "closing"]
 
 
 class Head(msgspec.Struct, frozen=True):
@@ -72,3 +73,13 @@ class Upstream(Protocol):
     """
 
     def answer(self, request: Request) -> AsyncIterator[Part]: ...
+
+
+@asynccontextmanager
+async def closing(parts: AsyncIterator[Part]) -> AsyncIterator[AsyncIterator[Part]]:
+    """End the answer when the block is left, not when its generator is collected: upstream goes on until then."""
+    try:
+        yield parts
+    finally:
+        if isinstance(parts, AsyncGenerator):
+            await parts.aclose()

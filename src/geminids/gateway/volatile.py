@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Iterable
 
-__all__ = ["Day", "Days", "days_of", "plain_result", "same_cli", "same_context", "same_result"]
+__all__ = ["Day", "Days", "both_ends", "days_of", "plain_result", "same_cli", "same_context", "same_result"]
 
 Day = tuple[int, int, int]
 
@@ -27,6 +27,8 @@ _MONTHS = [
 _WEEKDAY = r"(?:(?:Mon|Tues?|Wed(?:nes)?|Thu(?:rs)?|Fri|Sat(?:ur)?|Sun)(?:day)?,? +)?"
 _UUID = re.compile(r"\b[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\b")
 _TOKEN = re.compile(r"\bgeminids-run-[0-9a-f]{48}\b")
+# What the CLI calls a call, also in names of files: tool, milliseconds, number.
+_CALL = re.compile(r"\b[A-Za-z]\w*?[_-]1[6-9]\d{11}[_-][0-9a-f]+\b")
 _CLI = re.compile(r"/[^\s\"'`<>()]*?/@google/gemini-cli(?:-core)?(?=/)")
 # Folders that programs make for themselves: Python's, mktemp's, pytest's and Node's.
 _TEMP = re.compile(
@@ -109,6 +111,7 @@ def same_cli(text: str) -> str:
     """A text without what names this run, this process or this installation."""
     if "/@google/gemini-cli" in text:  # where it is not, the pattern would try every slash
         text = _CLI.sub("<cli>", text)
+    text = _CALL.sub("<call>", text)
     return _UUID.sub("<uuid>", _TOKEN.sub("***", _TEMP.sub("<tmp>", text)))
 
 
@@ -144,7 +147,7 @@ _SHELL_TAIL = re.compile(
     r"^(?:Error: \(none\)|Exit Code: 0|Signal: (?:0|\(none\))|(?:Background PIDs|Process Group PGID): .*)(?:\n|\Z)",
     re.MULTILINE,
 )
-_PIDS = re.compile(r"^(?:Background PIDs|Process Group PGID): (.*)$", re.MULTILINE)
+_TOO_LARGE = re.compile(r"\AOutput too large\. Showing .* For full output see: .*\n")
 _FENCE = re.compile(r"^</?untrusted_context>(?:\n|\Z)", re.MULTILINE)
 _SIZES = re.compile(r"(?: \(\d+ bytes\))+$", re.MULTILINE)
 _UPDATED = re.compile(r" Here is the updated code:\n.*", re.DOTALL)
@@ -156,13 +159,24 @@ def plain_result(tool: str, text: str) -> str:
     0.24 repeats the command and says that nothing went wrong; newer ones fence what is not to be trusted, and add
     sizes and the file as it is now.
     """
-    text = _FENCE.sub("", text)
+    text = _TOO_LARGE.sub("", _FENCE.sub("", text))
     if tool == "run_shell_command":
-        for number in {number for line in _PIDS.findall(text) for number in re.findall(r"\d+", line)}:
-            text = re.sub(rf"(?<![\w.]){number}(?![\w.])", "<pid>", text)
         text = _SHELL_TAIL.sub("", _SHELL_HEAD.sub("", text))
     elif tool == "list_directory":
         text = _SIZES.sub("", text)
     elif tool in ("write_file", "replace"):
         text = _UPDATED.sub("", text)
     return text.rstrip()
+
+
+# Newer releases keep 8,000 characters of the beginning and 32,000 of the end of what a shell prints, frame and all.
+_LONG = 36_000
+_BEGINNING = 4_000
+_END = 16_000
+
+
+def both_ends(tool: str, text: str) -> str:
+    """What is there of a long result on every release; where exactly the middle is cut out differs from run to run."""
+    if tool != "run_shell_command" or len(text) <= _LONG:
+        return text
+    return f"{text[:_BEGINNING]}\n<much>\n{text[-_END:]}"

@@ -119,6 +119,13 @@ class RunGate:
         """Let the gateway answer: the CLI has been spawned."""
         if self.lease is not None:
             self.lease.begin()
+            if any(purse.limits.dollars is not None for purse in self.purses):
+                import threading
+
+                from geminids.prices import warm_up
+
+                # While the CLI loads: the first request would wait for it.
+                threading.Thread(target=warm_up, name="geminids-prices", daemon=True).start()
 
     def close(self) -> None:
         """The token is worth nothing from now on."""
@@ -190,13 +197,14 @@ class RunGate:
             return passing
         from geminids.gateway.recording import Recording
 
-        self._recording = Recording(passing, options.record, secrets=known)
+        self._recording = Recording(passing, options.record, secrets=known, on_remark=self._remark)
         return self._recording
 
     def _remark(self, text: str) -> None:
         from geminids.gateway.told import Remark
 
-        self.mailbox.put(Remark(text=text))
+        code = "record" if self._options.record is not None else "replay"
+        self.mailbox.put(Remark(code=code, text=text))
 
     def _purses(self) -> list[Purse]:
         options = self._options

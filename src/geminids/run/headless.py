@@ -213,7 +213,8 @@ class HeadlessLane:
     def ending(self) -> Ending:
         """What it was."""
         stopping = self._stopping
-        if self._overseer is not None and self._overseer.halted is not None and not self._result_came_first:
+        if self._overseer is not None and self._overseer.halted is not None and not self._said_success:
+            # What the CLI makes of a request that was not let through is no ending of its own.
             return ending_of(self._overseer.halted)
         if stopping.reason == LINGERING and self.stream.result is None:
             failure = Failure(

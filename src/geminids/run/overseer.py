@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -12,6 +13,9 @@ from geminids.gateway.told import Answered, Halt, Remark, Waiting
 from geminids.outcome import Failure, FailureKind
 from geminids.run.gate import RunGate
 from geminids.wire.endings import Ending
+
+if TYPE_CHECKING:
+    import anyio
 
 __all__ = ["Overseer", "ending_of"]
 
@@ -40,6 +44,7 @@ class Overseer:
         self._halt = halt
         self._bodies: list[int] = []
         self._first_turn = ledger.turn
+        self._idle: anyio.Event | None = None
         self.halted: Halt | None = None
         self.faults: list[Answered] = []
         ledger.aside = []
@@ -49,6 +54,8 @@ class Overseer:
         while True:
             await self._mailbox.wait()
             self.look()
+            if self._idle is not None and not self._gate.busy:
+                self._idle.set()
 
     def look(self) -> None:
         """Tell what has come."""
@@ -60,7 +67,7 @@ class Overseer:
                 text = f"request {told.number} waits for {told.seconds:.1f} s: {told.reason}"
                 events.append(self._ledger.notice("info", "waiting", text))
             elif isinstance(told, Remark):
-                events.append(self._ledger.notice("warning", "replay", told.text))
+                events.append(self._ledger.notice("warning", told.code, told.text))
             elif self.halted is None:
                 self.halted = told
         if events:
@@ -129,12 +136,16 @@ class Overseer:
         return Ending(ending.outcome, told.message, told)
 
     async def settle(self) -> None:
-        """Wait a moment for requests whose client is gone: what they have cost is told when they end."""
+        """Wait a moment for requests whose client is gone: what they have cost is told when they end.
+
+        While `watch` goes on: there is one reader of the mailbox.
+        """
         import anyio
 
-        with anyio.move_on_after(_SETTLE):
-            while self._gate.busy:
-                await self._mailbox.wait()
+        if self._gate.busy:
+            self._idle = anyio.Event()
+            with anyio.move_on_after(_SETTLE):
+                await self._idle.wait()
 
 
 def ending_of(halt: Halt) -> Ending:

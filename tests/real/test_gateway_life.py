@@ -1,0 +1,157 @@
+"""The gateway's own life: it dies under a run, it serves fifty at once, and its tokens end with their runs."""
+
+from __future__ import annotations
+
+import http.client
+import random
+import time
+from typing import Any
+
+import anyio
+import psutil
+import pytest
+
+import geminids
+from fake_google import FakeGoogle
+from geminids.gateway import Call, Reply, Request, host
+from geminids.gateway import Usage as Told
+
+pytestmark = pytest.mark.real
+
+KEY = "AIzaSy-not-a-real-key-0123456789"
+
+
+def through(world: Any, google: FakeGoogle, **fields: Any) -> geminids.Options:
+    env = {"GOOGLE_GEMINI_BASE_URL": google.url, "GEMINI_API_KEY": KEY}
+    return world.options(**{"gateway": "on", "env": env, **fields})  # type: ignore[no-any-return]
+
+
+def stalls(request: Request) -> Reply | None:
+    return Reply(text="half", stall=True) if request.method == "stream" else None
+
+
+@pytest.mark.parametrize(
+    "release",
+    [
+        "0.61.0",
+        pytest.param("0.41.2", marks=pytest.mark.deep),
+        pytest.param("0.24.0", marks=pytest.mark.deep),
+    ],
+)
+def test_it_dies_under_a_run(make_world: Any, release: str) -> None:
+    """The run fails within seconds with a hint, whatever the CLI would still try; the next run has a new gateway."""
+    world = make_world(release)
+
+    async def main(google: FakeGoogle) -> geminids.Result:
+        async with geminids.open_run("hello", through(world, google)) as run:
+            async for event in run:
+                if isinstance(event, geminids.Text):
+                    break
+            gateway = host._host
+            assert gateway is not None
+            loop = gateway._server._loop
+            assert loop is not None
+            loop.call_soon_threadsafe(loop.stop)  # its task never hears of it
+            with anyio.fail_after(15):
+                async for _ in run:
+                    pass
+        return run.result
+
+    with FakeGoogle(stalls, with_key=KEY) as google:
+        result = anyio.run(main, google)
+    assert result.failure is not None
+    assert (result.outcome, result.failure.kind, result.failure.retryable) == ("failed", "network", True)
+    assert "gateway" in result.failure.message
+    assert result.failure.hint
+    with FakeGoogle([Reply(text="again")], with_key=KEY) as google:
+        assert geminids.ask_sync("hello", through(world, google)).answer == "again"
+
+
+def test_a_token_ends_with_its_run(make_world: Any) -> None:
+    """Neither a token that was never given, nor one of a run that is over, gets anything; a live one does."""
+    world = make_world("0.61.0")
+    tokens: list[str] = []
+
+    def send(port: int, token: str) -> int:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+        body = '{"contents": [{"role": "user", "parts": [{"text": "hi"}]}]}'
+        path = "/v1beta/models/gemini-3.8-flash:generateContent"
+        connection.request("POST", path, body, {"x-goog-api-key": token, "content-type": "application/json"})
+        status = connection.getresponse().status
+        connection.close()
+        return status
+
+    async def main(google: FakeGoogle) -> list[int]:
+        statuses = []
+        async with geminids.open_run("hello", through(world, google)) as keeps:
+            async for event in keeps:
+                if isinstance(event, geminids.Text):
+                    break
+            assert host._host is not None
+            port = host._host._server.port
+            async with geminids.open_run("hello", through(world, google)) as run:
+                assert run._gate.lease is not None
+                tokens.append(run._gate.lease.token)
+                statuses.append(await anyio.to_thread.run_sync(send, port, tokens[0]))
+            statuses.append(await anyio.to_thread.run_sync(send, port, tokens[0]))
+            statuses.append(await anyio.to_thread.run_sync(send, port, "geminids-run-" + "0" * 48))
+            statuses.append(await anyio.to_thread.run_sync(send, port, KEY))
+        return statuses
+
+    with FakeGoogle(stalls, with_key=KEY) as google:
+        assert anyio.run(main, google) == [200, 403, 403, 403]
+
+
+@pytest.mark.deep
+@pytest.mark.timeout(600)
+def test_fifty_runs_at_once(make_world: Any) -> None:
+    """Nothing is mixed up, neither text nor tokens, and the host's memory is flat."""
+    world = make_world("0.61.0")
+    me = psutil.Process()
+
+    def script(request: Request) -> Reply | None:
+        if request.method != "stream":
+            return None
+        number = int(request.last_user_text.split()[-1])
+        if not request.turn_results:
+            return Reply(calls=[Call("glob", {"pattern": f"*.{number}"})], usage=_tokens(number, 1))
+        return Reply(text=_pieces(number), usage=_tokens(number, 2))
+
+    async def main(google: FakeGoogle) -> dict[int, geminids.Result]:
+        results: dict[int, geminids.Result] = {}
+        few = anyio.CapacityLimiter(50)
+
+        async def one(number: int) -> None:
+            async with few:
+                results[number] = await geminids.ask(
+                    f"I am {number}", through(world, google, start_timeout=500)
+                )
+
+        async with anyio.create_task_group() as tasks:
+            for number in range(50):
+                tasks.start_soon(one, number)
+        return results
+
+    with FakeGoogle(script, with_key=KEY) as google:
+        before, began = me.memory_info().rss, time.monotonic()
+        results = anyio.run(main, google)
+        print(f"{time.monotonic() - began:.1f} s, {(me.memory_info().rss - before) / 2**20:.1f} MB more")
+        asked = len([one for one in google.asked if one.request.method == "stream"])
+    assert asked == 100
+    for number, result in results.items():
+        assert result.ok, (number, result.failure)
+        assert result.answer == "".join(_pieces(number))
+        assert result.usage is not None
+        assert (result.usage.input, result.usage.output) == (2_003 + 2 * number, 30 + 2 * number)
+    # The results themselves are 50 MB of text.
+    assert me.memory_info().rss - before < 250 * 2**20
+    assert host._host is None
+
+
+def _pieces(number: int) -> list[str]:
+    """Twenty pieces of 50 kB, of which nothing is said twice: fifty megabytes go through the gateway in all."""
+    return [random.Random(100 * number + piece).randbytes(25_000).hex() for piece in range(20)]
+
+
+def _tokens(number: int, request: int) -> Told:
+    return Told(input=1000 + number + request, output=10 * request + number, cached=0, thinking=0)
