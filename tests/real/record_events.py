@@ -99,7 +99,13 @@ class _Stage:
         (self.root / "repo" / "a.txt").write_text("hello\n")
         self.gateway = Gateway(replies).start()
         self.gateway.when("subtask", thought="**Sub**\nI read.", calls=[READ], usage=_TOKENS)
-        self.gateway.when("subtask", calls=[("complete_task", {"response": "It says hello."})], usage=_TOKENS)
+        self.gateway.when(
+            "subtask",
+            calls=[
+                ("complete_task", {"result": {"response": "It says hello."}, "response": "It says hello."})
+            ],
+            usage=_TOKENS,
+        )
 
     def options(self, **fields: Any) -> Options:
         own = {"HOME": str(self.root / "home"), "TMPDIR": str(self.root / "tmp")}
