@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import os
 import subprocess
 import sys
@@ -9,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from geminids.dialects import record
 from geminids.dialects.tongue import TONGUES, speak
 from geminids.events.model import encode_event
 from random_events import RECORDINGS, recorded
@@ -89,8 +92,14 @@ def test_what_cannot_become_what() -> None:
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (b"# A page\n", "is neither events of geminids, nor stream-json of Gemini CLI, nor a session file"),
+        (
+            b"# A page\n",
+            "is neither events of geminids, nor stream-json or json of Gemini CLI, nor a session file",
+        ),
         (b"", "is neither events of geminids"),
+        (b'{\n  "name": "a package"\n}\n', "is neither events of geminids"),
+        (gzip.compress(b"{}", mtime=0), "It is compressed: gzip -dc FILE |"),
+        ("{}".encode("utf-16"), "It is UTF-16"),
         (None, "cannot be read: No such file or directory"),
     ],
 )
@@ -103,6 +112,58 @@ def test_a_file_that_is_none(tmp_path: Path, content: bytes | None, why: str) ->
     assert (done.returncode, done.stdout) == (1, b"")
     assert why in done.stderr.decode()
     assert b"Traceback" not in done.stderr
+
+
+def test_what_the_cli_reported(tmp_path: Path) -> None:
+    """Its json becomes the record that the Python function makes of it; nothing else, and no files."""
+    kept = json.loads((RECORDINGS.parent / "reports" / "tools.json").read_text())
+    file = tmp_path / "report.json"
+    file.write_text(kept["stdout"])
+    done = _convert(file, "--to", "record", "--strict")
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert done.stdout == record.encode(record.from_report(kept["stdout"], exit_code=None))
+    assert record.decode(done.stdout).tool_calls == 6
+    other, files = _convert(file, "--to", "atif"), _convert(file, "--to", "record", "--record-dir", tmp_path)
+    assert (other.returncode, files.returncode) == (2, 2)
+    assert b"is a json report: it can become record." in other.stderr
+    assert b"--record-dir goes with recorded runs" in files.stderr
+    file.write_text('{"response": "hi", "stats": {}}')
+    assert _convert(file, "--to", "record", "--strict").returncode == 3
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "why"),
+    [
+        ('"$@" >/dev/full', 1, "stdout cannot be written: No space left on device"),
+        ('"$@" >&-', 2, "stdout is closed: name a file with --out"),
+        ('"$@" --out "$0/none/x"', 1, "cannot be written: No such file or directory"),
+        ('"$@" | head -c 1 >/dev/null; exit ${PIPESTATUS[0]}', 141, ""),
+    ],
+)
+def test_where_nothing_can_be_written(tmp_path: Path, script: str, code: int, why: str) -> None:
+    """One clear sentence and an exit code, never a traceback; a reader that has gone is no error to talk about."""
+    big = tmp_path / "big.jsonl"
+    first, *_ = _TOOLS.read_bytes().splitlines(keepends=True)
+    big.write_bytes(first * 5000)
+    argv = [sys.executable, "-m", "geminids", "convert", str(big), "--to", "events"]
+    done = subprocess.run(
+        ["bash", "-c", script, str(tmp_path), *argv],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=60,
+    )
+    assert done.returncode == code
+    assert why in done.stderr.decode()
+    assert b"Traceback" not in done.stderr
+    assert bool(why) == bool(done.stderr)
+
+
+def test_a_file_that_cannot_be_read_on(tmp_path: Path) -> None:
+    """It is named, and not the file that should have been written."""
+    done = _convert("/proc/self/mem", "--to", "events", "--out", tmp_path / "x")
+    assert done.returncode == 1
+    assert b"/proc/self/mem cannot be read: Input/output error" in done.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_lines_that_are_left_out(tmp_path: Path) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import stat
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from geminids import encode_event
@@ -15,7 +17,7 @@ from geminids.cli.record_files import RecordFiles
 from geminids.dialects.record import check, decode, from_events
 from geminids.dialects.record.trajectory import of_events
 from geminids.errors import GeminidsError
-from random_events import recorded
+from random_events import RECORDINGS, recorded
 
 
 def _spoken(folder: Path, name: str = "tools") -> bytes:
@@ -36,6 +38,7 @@ def test_the_record_names_its_files(tmp_path: Path) -> None:
     assert readable.read_text() == of_events(recorded("tools"))
     assert record.raw_output == log.read_text()
     assert all(stat.S_IMODE(file.stat().st_mode) == 0o600 for file in (log, readable))
+    assert stat.S_IMODE(log.parent.stat().st_mode) == 0o700
     assert record.models_usage == from_events(recorded("tools")).models_usage
     assert check(record, trajectory=True) == []
 
@@ -78,12 +81,58 @@ def test_files_that_cannot_be_written_do_not_cost_the_record(
 def test_a_trajectory_that_cannot_be_written_is_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Another's file stays as it is."""
+    """Another's file stays as it is; the log is whole, and is kept."""
     theirs = tmp_path / "gemini-20261116-033320-1794800000000000000.trajectory.log"
     theirs.write_text("mine")
     record = decode(_spoken(tmp_path))
     assert (record.trajectory_path, theirs.read_text()) == (None, "mine")
+    assert record.output_path is not None and record.raw_output == Path(record.output_path).read_text()
     assert "File exists" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("allowed", [0, 1000, 6763, 7000])
+def test_a_full_disk_leaves_no_half_file(tmp_path: Path, allowed: int) -> None:
+    """What is there under its name is whole; the record names nothing else."""
+    script = (
+        "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        f"resource.setrlimit(resource.RLIMIT_FSIZE, ({allowed}, {allowed}))\n"
+        "from geminids.__main__ import main; main()"
+    )
+    file, out = RECORDINGS / "tools.jsonl", tmp_path / "out"
+    argv = [sys.executable, "-B", "-c", script, "convert", file, "--to", "record", "--record-dir", out]
+    done = subprocess.run(list(map(str, argv)), capture_output=True, timeout=60)
+    record = decode(done.stdout)
+    assert done.returncode == 0
+    assert b"in " + str(out).encode() + b": File too large" in done.stderr
+    assert record.trajectory_path is None
+    left = list(out.iterdir())
+    assert [str(one) for one in left] == ([record.output_path] if record.output_path else [])
+    assert all(one.read_bytes() == file.read_bytes() for one in left)
+    assert bool(left) == (allowed >= file.stat().st_size)
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is an error before the run begins, not a sentence after it."""
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    with pytest.raises(GeminidsError, match=r"cannot be written[^$]*another folder with --record-dir"):
+        RecordFiles(str(tmp_path))
+
+
+def test_a_time_that_no_calendar_has(tmp_path: Path) -> None:
+    """The log has a name all the same."""
+    files = RecordFiles(str(tmp_path))
+    files.hear([msgspec.structs.replace(recorded("plain")[0], at=2**62)])
+    assert (decode(files.end()).output_path or "").startswith(str(tmp_path / "gemini-00000000-000000-"))
+
+
+def test_strict_demands_the_trajectory_that_was_asked_for(tmp_path: Path) -> None:
+    """Exit 3 where its file could not be written; without --record-dir nobody asked."""
+    (tmp_path / "gemini-20261116-033320-1794800000000000000.trajectory.log").write_text("mine")
+    words = ("convert", RECORDINGS / "tools.jsonl", "--to", "record", "--strict")
+    assert _geminids(*words).returncode == 0
+    done = _geminids(*words, "--record-dir", tmp_path)
+    assert done.returncode == 3
+    assert b"--strict: trajectory_path: there is none" in done.stderr
 
 
 def test_a_run_keeps_its_files(stand_in: Any, tmp_path: Path) -> None:
@@ -115,17 +164,33 @@ def test_only_a_record_has_files(tmp_path: Path, words: tuple[str, ...], flag: b
     assert not (tmp_path / "x").exists()
 
 
-@pytest.mark.parametrize(("more", "asked"), [((), True), (("--no-telemetry",), False)])
-def test_the_requests_of_a_record_are_written_down(stand_in: Any, more: tuple[str, ...], asked: bool) -> None:
-    """All of them count, and those of the model router are told in the telemetry alone; a flag has the last word."""
+@pytest.mark.parametrize(
+    ("more", "config", "env", "asked"),
+    [
+        ((), "", {}, True),
+        (("--no-telemetry",), "", {}, False),
+        ((), "telemetry = false", {}, False),
+        (("--telemetry",), "telemetry = false", {}, True),
+        ((), "", {"GEMINIDS_TELEMETRY": "false"}, False),
+    ],
+)
+def test_the_requests_of_a_record_are_written_down(
+    stand_in: Any, tmp_path: Path, more: tuple[str, ...], config: str, env: dict[str, str], asked: bool
+) -> None:
+    """All of them count, and those of the model router are told in the telemetry alone; but who has said no, by a
+    flag, a file or a variable, has the last word."""
+    (tmp_path / "config.toml").write_text(f"[gemini]\n{config}\n")
+    env = {"GEMINIDS_CONFIG": str(tmp_path / "config.toml"), **env}
     options = stand_in(
         "import os\nout(INIT + say(os.environ.get('GEMINI_TELEMETRY_ENABLED', 'none')) + DONE)"
     )
     place = ["--gemini", str(options.gemini), "--home", options.home, "--cwd", options.cwd]
-    record = decode(_geminids("run", "hi", "-o", "record", *place, *more).stdout)
+    record = decode(_geminids("run", "hi", "-o", "record", *place, *more, env=env).stdout)
     assert record.response == ("true" if asked else "none")
 
 
-def _geminids(*words: str | Path) -> subprocess.CompletedProcess[bytes]:
+def _geminids(*words: str | Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[bytes]:
     argv = [sys.executable, "-m", "geminids", *map(str, words)]
-    return subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
+    return subprocess.run(
+        argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=60, env={**os.environ, **(env or {})}
+    )

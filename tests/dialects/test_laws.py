@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from geminids.dialects.tongue import TONGUES, speak, tongue
 from geminids.errors import GeminidsError
-from geminids.events.model import AnyEvent, Event, Text
+from geminids.events.model import AnyEvent, Event, Finished, Started, Text, ToolFinished, ToolStarted
 from random_events import RECORDED, any_events, lawful_runs, recorded, text_of
 
 # Those whose lines have a last one, and what that is called. The others are one document.
@@ -79,19 +79,50 @@ def test_results_have_their_calls(name: str, partial: bool, events: list[AnyEven
             assert call in begun
 
 
+@_each_manner
+@pytest.mark.parametrize("recording", RECORDED)
+def test_recorded_calls_are_told_once(name: str, partial: bool, recording: str) -> None:
+    """Each call of a real run, and each end of one, as often as it was, wherever the format has a place for them."""
+    if name == "record":
+        return  # it counts them
+    events = recorded(recording)
+    told = _calls(name, _said(name, events, partial=partial))
+    begun = [event.id for event in events if isinstance(event, ToolStarted)]
+    ended = [event.id for event in events if isinstance(event, ToolFinished)]
+    assert sorted(call for begins, call in told if begins) == sorted(begun)
+    assert sorted(call for begins, call in told if not begins) == sorted(ended)
+
+
 @_every
 @_some
 @given(events=lawful_runs())
 def test_text_is_preserved(name: str, events: list[AnyEvent]) -> None:
-    """What the agent said in its last attempt can be read again, to the character."""
-    find = _TEXTS.get(name)
-    if find is None:
-        pytest.skip("the text is one of its fields, by rules that its own tests hold")
-    told = find(_said(name, events))
+    """What the agent said in its last attempt can be read again, to the character; a record has the answer alone."""
+    if name == "record":
+        *_, end = events
+        assert isinstance(end, Finished)
+        assert json.loads(_said(name, events))["response"] == (end.answer or None)
+        return
+    told = _TEXTS[name](_said(name, events))
     assert told.endswith(text_of(events))
     # An attempt that was given up may stand before it: its lines were out already.
     everything = "".join(event.text for event in events if isinstance(event, Text))
     assert told in (text_of(events), everything)
+
+
+@_each_manner
+@_some
+@given(events=lawful_runs(), data=st.data())
+def test_a_run_that_is_cut_off(name: str, partial: bool, events: list[AnyEvent], data: st.DataObject) -> None:
+    """What was said until then is kept, and it is no success."""
+    kept = events[: data.draw(st.integers(0, len(events) - 1))]
+    said = _said(name, kept, partial=partial)
+    last = json.loads(said) if name not in _LAST else _lines(said)[-1]
+    assert _SUCCESS[name](last) is not True
+    if name == "record":
+        assert (last["response"] or "") == _after_the_last_tool(kept)
+    else:
+        assert _TEXTS[name](said).endswith(text_of(kept))
 
 
 @_every
@@ -138,10 +169,20 @@ def _calls(name: str, said: bytes) -> list[tuple[bool, str]]:
         found = [
             (line["phase"] == "started", line["action"]["id"])
             for line in _lines(said)
-            if line["type"] == "action" and "tool_id" in line["action"]["detail"]
+            if line["type"] == "action"
+            and "tool_id" in line["action"]["detail"]
+            and line["phase"] != "updated"
+        ]
+    elif name == "adapter":
+        found = [
+            (entry["kind"] == "tool_call", entry["toolUseId"])
+            for entry in json.loads(said)["transcript"]
+            if entry["kind"] in ("tool_call", "tool_result")
         ]
     elif name == "atif":
-        for step in json.loads(said)["steps"]:
+        document = json.loads(said)
+        inner = document.get("subagent_trajectories", ())
+        for step in [step for one in (document, *inner) for step in one["steps"]]:
             found += [(True, call["tool_call_id"]) for call in step.get("tool_calls", ())]
             found += [
                 (False, one["source_call_id"]) for one in step.get("observation", {}).get("results", ())
@@ -164,7 +205,31 @@ def _of_atif(said: bytes) -> str:
     return "".join(step["message"] for step in json.loads(said)["steps"] if step["source"] == "agent")
 
 
+def _of_adapter(said: bytes) -> str:
+    transcript = json.loads(said)["transcript"]
+    return "".join(entry["text"] for entry in transcript if entry["kind"] == "assistant")
+
+
+def _after_the_last_tool(events: Sequence[Event]) -> str:
+    said = ""
+    for event in events:
+        if isinstance(event, Started) or (isinstance(event, ToolStarted) and event.parent is None):
+            said = ""
+        elif isinstance(event, Text):
+            said += event.text
+    return said
+
+
+_SUCCESS: dict[str, Callable[[dict[str, Any]], object]] = {
+    "adapter": lambda said: said["success"],
+    "agent-events": lambda done: done["payload"]["status"] == "success",
+    "atif": lambda said: said.get("extra", {}).get("outcome") == "success",
+    "claude": lambda result: not result["is_error"],
+    "record": lambda said: said["cakit_exit_code"] == 0,
+    "untether": lambda completed: completed["ok"],
+}
 _TEXTS: dict[str, Callable[[bytes], str]] = {
+    "adapter": _of_adapter,
     "agent-events": _of_agent_events,
     "atif": _of_atif,
     "claude": _of_claude,

@@ -99,7 +99,13 @@ class _Stage:
         (self.root / "repo" / "a.txt").write_text("hello\n")
         self.gateway = Gateway(replies).start()
         self.gateway.when("subtask", thought="**Sub**\nI read.", calls=[READ], usage=_TOKENS)
-        self.gateway.when("subtask", calls=[("complete_task", {"response": "It says hello."})], usage=_TOKENS)
+        self.gateway.when(
+            "subtask",
+            calls=[
+                ("complete_task", {"result": {"response": "It says hello."}, "response": "It says hello."})
+            ],
+            usage=_TOKENS,
+        )
 
     def options(self, **fields: Any) -> Options:
         own = {"HOME": str(self.root / "home"), "TMPDIR": str(self.root / "tmp")}
@@ -153,7 +159,7 @@ def _keep(name: str, events: list[Any], root: Path) -> None:
     """The same ids, times and places in each recording."""
     began = events[0].at
     text = "\n".join(geminids.encode_event(event).decode() for event in events)
-    text = text.replace(str(root), "/made/up")
+    text = text.replace(str(root), "/made/up").replace(str(Places.of().root), "/made/up/geminids")
     known: dict[str, str] = {}
 
     def same(found: re.Match[str]) -> str:
@@ -162,7 +168,7 @@ def _keep(name: str, events: list[Any], root: Path) -> None:
 
     text = _UUID.sub(same, text)
     text = re.sub(r"run-[0-9a-f]{16}", "run-0123456789abcdef", text)
-    text = re.sub(r"_17\d{11}_", "_1794800000000_", text)
+    text = _same_calls(text)
     text = re.sub(r"(Process Group PGID: )\d+", r"\g<1>4242", text)
     lines = []
     for line in text.splitlines():
@@ -176,6 +182,18 @@ def _keep(name: str, events: list[Any], root: Path) -> None:
     print(f"{name}: {len(lines)} events, {last['outcome']}, {last['failure'] and last['failure']['kind']}")
 
 
+def _same_calls(text: str) -> str:
+    """Ids of calls have the time in them; two of the same tool stay two."""
+    known: dict[str, str] = {}
+
+    def same(found: re.Match[str]) -> str:
+        if found[0] not in known:
+            made = (f"{found[1]}{1_794_800_000_000 + later}{found[2]}" for later in range(len(known) + 1))
+            known[found[0]] = next(one for one in made if one not in known.values())
+        return known[found[0]]
+
+    return re.sub(r"(\b\w+_)17\d{11}(_\d+)", same, text)
+
+
 if __name__ == "__main__":
-    assert Places.of()
     main()

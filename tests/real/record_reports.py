@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import geminids
+from geminids.config.places import Places
 from geminids.launch.plan import make_plan
 
 REPORTS = Path(__file__).parents[1] / "recordings" / "reports"
@@ -87,7 +88,8 @@ def _run(prompt: str, options: Any) -> subprocess.CompletedProcess[str]:
 
 def _same(text: str, root: Path) -> str:
     """The same ids, times and places in each recording."""
-    text = _UUID.sub("5f0c0f5e-0000-4000-8000-000000000001", text.replace(str(root), "/made/up"))
+    text = text.replace(str(root), "/made/up").replace(str(Places.of().root), "/made/up/geminids")
+    text = _UUID.sub("5f0c0f5e-0000-4000-8000-000000000001", text)
     return _LATENCY.sub(r"\g<1>5", text)
 
 

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import geminids
@@ -66,3 +67,19 @@ def test_what_the_cli_printed_tells_the_same_run(world: Any, tmp_path: Path) -> 
         assert getattr(last, field) == getattr(end, field)
     names = [event.name for event in events if isinstance(event, geminids.ToolFinished)]
     assert names == ["read_file"]
+
+
+def test_the_trace_goes_on_in_what_a_tool_starts(world: Any) -> None:
+    """The CLI hands `TRACEPARENT` of the run's span to its shell: what that traces belongs to the run."""
+    trace = pytest.importorskip("opentelemetry.sdk.trace")
+    from geminids.dialects.otel import Spans, traceparent_env
+
+    told = Spans(trace.TracerProvider(shutdown_on_exit=False).get_tracer("test"))
+    env = traceparent_env(told.start())
+    world.gateway.when("trace", calls=[("run_shell_command", {"command": "echo trace=$TRACEPARENT"})])
+    world.gateway.when("trace", text="Traced.")
+    options = world.options(approval="yolo")
+    events = list(geminids.stream_sync("trace", msgspec.structs.replace(options, env={**options.env, **env})))
+    (shell,) = [event for event in events if isinstance(event, geminids.ToolFinished)]
+    assert env["TRACEPARENT"].startswith("00-")
+    assert f"trace={env['TRACEPARENT']}" in (shell.output or "")

@@ -8,10 +8,12 @@ Exits with 1 and a message at the first session that is not rendered whole.
 from __future__ import annotations
 
 import html
+import json
 import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import geminids
@@ -31,8 +33,9 @@ def main(renderer: str) -> int:
         said = [text for text in said if text]
         if not said:
             continue
-        page = _rendered(renderer, file)
-        missing = [text for text in said if not _is_in(text, page)]
+        lines = b"".join(transcript(geminids.sessions.load(file), cwd="/made/up"))
+        page = _rendered(renderer, lines)
+        missing = [text for text in (*said, *_done(lines)) if not _is_in(text, page)]
         if missing:
             print(f"{file.name}: not in the page: {missing[0][:200]!r}", file=sys.stderr)
             return 1
@@ -41,11 +44,25 @@ def main(renderer: str) -> int:
     return 0 if read else 1
 
 
-def _rendered(renderer: str, file: Path) -> str:
+def _done(lines: bytes) -> Iterator[str]:
+    """What was thought, asked of tools and told by them. What came of a Write the renderer leaves out."""
+    written = set()
+    messages = [json.loads(line).get("message", {}).get("content", "") for line in lines.splitlines()]
+    for block in (block for content in messages if isinstance(content, list) for block in content):
+        match block:
+            case {"type": "thinking", "thinking": text}:
+                yield text
+            case {"type": "tool_use", "id": own, "name": name, "input": given}:
+                written |= {own} if name == "Write" else set()
+                yield from (value for value in given.values() if isinstance(value, str))
+            case {"type": "tool_result", "tool_use_id": own, "content": str(text)} if own not in written:
+                yield text
+
+
+def _rendered(renderer: str, lines: bytes) -> str:
     with tempfile.TemporaryDirectory() as folder:
         exported = Path(folder) / "5f0c0f5e-0000-4000-8000-000000000001.jsonl"
-        session = geminids.sessions.load(file)
-        exported.write_bytes(b"".join(transcript(session, cwd="/made/up")))
+        exported.write_bytes(lines)
         page = Path(folder) / "page.html"
         subprocess.run(
             [renderer, str(exported), "-o", str(page)], check=True, capture_output=True, env={"HOME": folder}

@@ -63,6 +63,38 @@ def test_every_session_file() -> None:
             assert _open(file.read_bytes()).kind == "session", file
 
 
+@pytest.mark.parametrize(
+    ("content", "kind"),
+    [
+        (b'{\n  "session_id": "s1",\n  "response": "hi"\n}\n', "report"),
+        (b'Loaded.\n{\n  "error": {"type": "Error", "message": "no"}\n}\n', "report"),
+        (b'{"session_id":"s1","response":"hi","stats":{}}', "report"),
+        (b'{\n  "sessionId": "s1",\n  "messages": []\n}\n', "session"),
+        (b'{\n  "name": "a package"\n}\n', None),
+        (b"{", "session"),
+    ],
+)
+def test_a_document_of_many_lines(content: bytes, kind: Kind | None) -> None:
+    """A json report, a session file of an older release and any other file begin with the same brace."""
+    assert _open(content).kind == kind
+
+    class Slow(BytesIO):
+        def read1(self, size: int | None = -1, /) -> bytes:
+            return super().read1(2)
+
+    recording = open_recording(Slow(content))
+    assert recording.kind == kind
+    assert b"".join(recording.blocks) == content
+
+
+@pytest.mark.parametrize("name", ["plain", "tools"])
+def test_a_mark_that_an_editor_put_first(name: str) -> None:
+    """It belongs to no line: nothing is left out."""
+    recording = _open(b"\xef\xbb\xbf" + (RECORDINGS / f"{name}.jsonl").read_bytes())
+    assert _events(recording) == recorded(name)
+    assert recording.left_out == []
+
+
 def test_noise_before_the_first_line() -> None:
     """What a shell or the CLI said before it is passed over; a file of nothing else is none of ours."""
     line = b'{"type":"init","session_id":"s1"}\n'

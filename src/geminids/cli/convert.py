@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from io import BufferedReader
 from pathlib import Path
@@ -19,14 +18,26 @@ from geminids.dialects.tongue import TONGUES, Tongue, tongue
 from geminids.errors import GeminidsError
 
 if TYPE_CHECKING:
-    from geminids.run.recorded import Recording
+    from geminids.run.recorded import Readable, Recording
 
 __all__ = ["convert"]
 
 _OF_RUNS = ("events", *sorted(TONGUES))
 _OF_SESSIONS = ("atif", "claude", "claude-jsonl", "html", "json", "markdown")
 _ALL = tuple(sorted({*_OF_RUNS, *_OF_SESSIONS}))
+_OF_REPORTS = ("record",)
+_KINDS = {
+    "events": (_OF_RUNS, "a recorded run (events)"),
+    "stream-json": (_OF_RUNS, "a recorded run (stream-json)"),
+    "report": (_OF_REPORTS, "a json report"),
+    "session": (_OF_SESSIONS, "a session file"),
+}
 _SHOWN = 5
+# How a file begins that is one of ours in other clothes, and how it is undressed.
+_CLOTHED = {
+    b"\x1f\x8b": "It is compressed: gzip -dc FILE | geminids convert - --to FORMAT",
+    b"\xff\xfe": "It is UTF-16, as PowerShell writes it. Save it as UTF-8: iconv -f UTF-16 -t UTF-8 FILE",
+}
 
 
 @click.command(context_settings={"max_content_width": 110})
@@ -46,6 +57,7 @@ def convert(
     what FILE is                                     what it can become
     events (run -o events, --save-events)            events, adapter, agent-events, atif, claude, record, untether
     stream-json of Gemini CLI                        the same, as far as the CLI has told it there
+    json of Gemini CLI (gemini -o json)              record
     a session file of Gemini CLI                     atif, claude, claude-jsonl, html, json, markdown
 
     What it is, its first line says. Events give the same bytes as the run gave with -o FORMAT.
@@ -55,10 +67,9 @@ def convert(
 
     check_manner(form, partial=partial, strict=strict, record_dir=record_dir, flag="--to")
     target = may_write(out, force=force) if out not in (None, "-") else None
-    checked: list[int] = []
+    job = _Job(file, form, partial, record_dir, strict)
     with _opened(file) as source:
-        speaker = functools.partial(_speaker, form, partial, record_dir)
-        pieces = _pieces(source, file, form, speaker, checked if strict else None)
+        pieces = job.pieces(source)
         if target is not None:
             write_out(pieces, target, force=force)
         else:
@@ -66,57 +77,95 @@ def convert(
                 write_out((piece,), None)
     if target is not None:
         click.echo(f"wrote {out}", err=True)
-    return max(checked, default=0)
+    return job.code
 
 
-def _pieces(
-    source: BufferedReader, file: str, form: str, speaker: Callable[[], Tongue], checked: list[int] | None
-) -> Iterator[bytes]:
-    from geminids.run.recorded import open_recording
+class _Job:
+    """One file, one format; `code` is the exit code when all pieces are out."""
 
-    recording = open_recording(source)
-    if recording.kind is None:
-        raise GeminidsError(
-            f"{_name(file)} is neither events of geminids, nor stream-json of Gemini CLI, nor a session file",
-            hint="Events are written by geminids run --save-events FILE, stream-json by gemini -o stream-json.",
-        )
-    is_session = recording.kind == "session"
-    if form not in (_OF_SESSIONS if is_session else _OF_RUNS):
-        what = "a session file" if is_session else f"a recorded run ({recording.kind})"
-        can = ", ".join(_OF_SESSIONS if is_session else _OF_RUNS)
-        raise click.UsageError(f"{_name(file)} is {what}: it can become {can}.")
-    if is_session:
-        return _of_session(file, form, recording)
-    return _of_run(recording, file, speaker, checked)
+    def __init__(self, file: str, form: str, partial: bool, record_dir: str | None, strict: bool) -> None:
+        self._file = file
+        self._form = form
+        self._partial = partial
+        self._record_dir = record_dir
+        self._strict = strict
+        self.code = 0
 
+    def pieces(self, source: Readable) -> Iterator[bytes]:
+        from geminids.run.recorded import open_recording
 
-def _of_run(
-    recording: Recording, file: str, speaker: Callable[[], Tongue], checked: list[int] | None
-) -> Iterator[bytes]:
-    from geminids.dialects.conversion import converted
+        recording = open_recording(source)
+        if recording.kind is None:
+            raise _none_of_ours(self._file, next(iter(recording.blocks), b""))
+        can, what = _KINDS[recording.kind]
+        if self._form not in can:
+            raise click.UsageError(f"{_name(self._file)} is {what}: it can become {', '.join(can)}.")
+        if recording.kind == "session":
+            return _of_session(self._file, self._form, recording)
+        return self._of_report(recording) if recording.kind == "report" else self._of_run(recording)
 
-    for said in converted(speaker, recording.batches()):
+    def _of_report(self, recording: Recording) -> Iterator[bytes]:
+        """What the CLI printed at its end; its exit code is not in it."""
+        from geminids.dialects import record
+
+        if self._record_dir is not None:
+            raise click.UsageError(
+                f"{_name(self._file)} is a json report: --record-dir goes with recorded runs."
+            )
+        printed = b"".join(recording.blocks).decode("utf-8", "replace")
+        said = record.encode(record.from_report(printed, exit_code=None))
         yield said
-        if checked is not None and said:
+        self._look_at(said)
+
+    def _of_run(self, recording: Recording) -> Iterator[bytes]:
+        from geminids.dialects.conversion import converted
+
+        for said in converted(self._speaker, recording.batches()):
+            yield said
+            self._look_at(said)
+        if recording.left_out:
+            lines = ", ".join(map(str, recording.left_out[:_SHOWN]))
+            more = ", ..." if len(recording.left_out) > _SHOWN else ""
+            click.echo(f"geminids: {_name(self._file)}: no event, left out: line {lines}{more}", err=True)
+
+    def _look_at(self, said: bytes) -> None:
+        if self._strict and said:
             from geminids.cli.strict import complain
 
-            checked.append(complain(said))
-    if recording.left_out:
-        lines = ", ".join(map(str, recording.left_out[:_SHOWN]))
-        more = ", ..." if len(recording.left_out) > _SHOWN else ""
-        click.echo(f"geminids: {_name(file)}: no event, left out: line {lines}{more}", err=True)
+            self.code = max(self.code, complain(said, trajectory=self._record_dir is not None))
+
+    def _speaker(self) -> Tongue:
+        if self._form == "events":
+            from geminids.dialects.conversion import Own
+
+            return Own()
+        if self._record_dir is not None:
+            from geminids.cli.record_files import RecordFiles
+
+            return RecordFiles(self._record_dir)
+        return tongue(self._form, partial=self._partial)
 
 
-def _speaker(form: str, partial: bool, record_dir: str | None) -> Tongue:
-    if form == "events":
-        from geminids.dialects.conversion import Own
+class _Source:
+    """A file or a pipe that says whose fault it is when it cannot be read on."""
 
-        return Own()
-    if record_dir is not None:
-        from geminids.cli.record_files import RecordFiles
+    def __init__(self, file: str, source: BufferedReader) -> None:
+        self._file = file
+        self._source = source
 
-        return RecordFiles(record_dir)
-    return tongue(form, partial=partial)
+    def read1(self, size: int, /) -> bytes:
+        try:
+            return self._source.read1(size)
+        except OSError as error:
+            raise GeminidsError(f"{_name(self._file)} cannot be read: {error.strerror}") from None
+
+
+def _none_of_ours(file: str, head: bytes) -> GeminidsError:
+    usual = "Events are written by geminids run --save-events FILE, stream-json by gemini -o stream-json."
+    return GeminidsError(
+        f"{_name(file)} is neither events of geminids, nor stream-json or json of Gemini CLI, nor a session file",
+        hint=_CLOTHED.get(head[:2], usual),
+    )
 
 
 def _of_session(file: str, form: str, recording: Recording) -> Iterator[bytes]:
@@ -134,12 +183,12 @@ def _of_session(file: str, form: str, recording: Recording) -> Iterator[bytes]:
 
 
 @contextmanager
-def _opened(file: str) -> Iterator[BufferedReader]:
+def _opened(file: str) -> Iterator[Readable]:
     if file == "-":
         if sys.stdin is None:
             raise click.UsageError("stdin is closed: there is nothing to read.")
         with open(sys.stdin.fileno(), "rb", closefd=False) as source:
-            yield source
+            yield _Source(file, source)
         return
     with ExitStack() as stack:
         try:
@@ -148,7 +197,7 @@ def _opened(file: str) -> Iterator[BufferedReader]:
             why = getattr(error, "strerror", None) or str(error)
             hint = "A stored session by its id: geminids sessions export ID --format FORMAT"
             raise GeminidsError(f"{file} cannot be read: {why}", hint=hint) from None
-        yield source
+        yield _Source(file, source)
 
 
 def _name(file: str) -> str:

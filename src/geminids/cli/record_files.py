@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from io import BufferedWriter
 from pathlib import Path
@@ -33,10 +34,13 @@ class RecordFiles:
         self._speaker = Speaker()
         self._log: BufferedWriter | None = None
         self._cannot = False
+        hint = "Name another folder with --record-dir."
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
-            raise GeminidsError(f"{folder} cannot be made: {error.strerror}") from None
+            raise GeminidsError(f"{folder} cannot be made: {error.strerror}", hint=hint) from None
+        if not os.access(self._folder, os.W_OK | os.X_OK):
+            raise GeminidsError(f"{folder} cannot be written", hint=hint)
 
     def hear(self, events: Sequence[Event]) -> bytes:
         try:
@@ -48,12 +52,7 @@ class RecordFiles:
     def end(self) -> bytes:
         from geminids.dialects.record import encode
 
-        record = self._speaker.record()
-        try:
-            record = self._with_files(record)
-        except OSError as error:
-            self._give_up(error)
-        return encode(record)
+        return encode(self._with_trajectory(self._with_log(self._speaker.record())))
 
     def _keep(self, events: Sequence[Event]) -> None:
         if self._cannot or not events:
@@ -64,38 +63,77 @@ class RecordFiles:
 
     def _new_log(self, at: int) -> BufferedWriter:
         """Named after its beginning; a run that began in the same moment has the next number."""
-        day = datetime.fromtimestamp(at / 1000, UTC).strftime("%Y%m%d-%H%M%S")
         number = at * 1_000_000
         while True:
             try:
-                return _new_file(self._folder / f"gemini-{day}-{number}.log")
+                return _new_file(self._folder / f"gemini-{_day(at)}-{number}.log")
             except FileExistsError:
                 number += 1
 
-    def _with_files(self, record: Record) -> Record:
+    def _with_log(self, record: Record) -> Record:
+        from msgspec.structs import replace
+
+        if self._cannot or self._log is None:
+            return record
+        try:
+            self._log.close()
+            log = _path(self._log)
+            return replace(record, output_path=str(log), raw_output=log.read_text("utf-8"))
+        except OSError as error:
+            self._give_up(error)
+            return record
+
+    def _with_trajectory(self, record: Record) -> Record:
         from msgspec.structs import replace
 
         from geminids.dialects.record.trajectory import of_events
 
-        if self._cannot or self._log is None:
+        if record.output_path is None or record.raw_output is None:
             return record
-        self._log.close()
-        log = Path(os.fsdecode(self._log.name))
-        said = log.read_bytes()
-        readable = log.with_suffix(".trajectory.log")
-        with _new_file(readable) as file:
-            file.write(of_events(_events_in(said)).encode())
-        return replace(record, output_path=str(log), trajectory_path=str(readable), raw_output=said.decode())
+        readable = Path(record.output_path).with_suffix(".trajectory.log")
+        told = of_events(map(decode_event, record.raw_output.split("\n")[:-1]))
+        try:
+            file = _new_file(readable)
+        except OSError as error:
+            self._tell("no trajectory of the record", error)
+            return record
+        try:
+            with file:
+                file.write(told.encode())
+        except OSError as error:
+            _remove(file)
+            self._tell("no trajectory of the record", error)
+            return record
+        return replace(record, trajectory_path=str(readable))
 
     def _give_up(self, error: OSError) -> None:
-        if not self._cannot:
-            click.echo(f"geminids: no files of the record in {self._folder}: {error.strerror}", err=True)
+        """Half a log is not left behind: the record would not name it."""
         self._cannot = True
+        self._tell("no files of the record", error)
+        if self._log is not None:
+            _remove(self._log)
+
+    def _tell(self, what: str, error: OSError) -> None:
+        click.echo(f"geminids: {what} in {self._folder}: {error.strerror}", err=True)
 
 
-def _events_in(said: bytes) -> Iterator[Event]:
-    return map(decode_event, said.splitlines())
+def _day(at: int) -> str:
+    try:
+        return datetime.fromtimestamp(at / 1000, UTC).strftime("%Y%m%d-%H%M%S")
+    except (ValueError, OverflowError, OSError):
+        return "00000000-000000"  # a time that no calendar has
 
 
 def _new_file(path: Path) -> BufferedWriter:
     return open(path, "xb", opener=lambda name, flags: os.open(name, flags, 0o600))
+
+
+def _path(file: BufferedWriter) -> Path:
+    return Path(os.fsdecode(file.name))
+
+
+def _remove(file: BufferedWriter) -> None:
+    with suppress(OSError):
+        file.close()
+    with suppress(OSError):
+        _path(file).unlink()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec.structs import replace
 
 from geminids.cli.flags import FlagOption, GroupedCommand, field_flags, given_by_flags
 from geminids.cli.signals import signals_noted
@@ -91,11 +92,11 @@ def run(
             raise click.UsageError("--continue and --resume cannot both be given: which session is meant?")
         flags["resume"] = "latest"
     check_manner(output, partial=partial, strict=strict, record_dir=record_dir)
-    if output == "record" and not warm:
-        # A record counts all requests, and the router's are known from there alone.
-        flags.setdefault("telemetry", True)
     loaded = load_options(flags=flags, config=not no_config)
     options = loaded.options
+    if output == "record" and not warm and "telemetry" not in loaded.origins:
+        # A record counts all requests, and the router's are known from there alone. Whoever has said no, means it.
+        options = replace(options, telemetry=True)
     for warning in loaded.warnings:
         click.echo(f"geminids: {warning}", err=True)
     text = _prompt(prompt, options)
@@ -124,7 +125,7 @@ def run(
     if strict and spoken is not None:
         from geminids.cli.strict import complain
 
-        return exit_code(result) or complain(spoken.last)
+        return exit_code(result) or complain(spoken.last, trajectory=record_dir is not None)
     return exit_code(result)
 
 

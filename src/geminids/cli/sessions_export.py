@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import msgspec
 
 from geminids.cli.sessions_lookup import Opened
@@ -142,14 +143,26 @@ def _publish(draft: Path, target: Path, force: bool) -> None:
 
 def _print(pieces: Iterable[bytes]) -> None:
     out = sys.stdout
-    if out.isatty():
-        for piece in pieces:
-            text = clean(piece.decode("utf-8", "replace"))
-            out.write(text.encode(out.encoding, "replace").decode(out.encoding))
-        return
+    if out is None:
+        raise click.UsageError("stdout is closed: name a file with --out.")
     for piece in pieces:
-        out.buffer.write(piece)
-    out.flush()
+        if out.isatty():
+            text = clean(piece.decode("utf-8", "replace"))
+            _put(out.write, text.encode(out.encoding, "replace").decode(out.encoding))
+        else:
+            _put(out.buffer.write, piece)
+    _put(out.flush)
+
+
+def _put(write: Callable[..., object], *said: object) -> None:
+    try:
+        write(*said)
+    except BrokenPipeError:
+        # Whoever read us has gone. Not BrokenPipeError: click makes exit code 1 of that one.
+        raise click.exceptions.Exit(141) from None
+    except OSError as error:
+        hint = "Name a file on another disk with --out."
+        raise GeminidsError(f"stdout cannot be written: {error.strerror}", hint=hint) from None
 
 
 def _cannot(out: str, error: Exception) -> GeminidsError:

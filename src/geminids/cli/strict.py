@@ -9,11 +9,14 @@ __all__ = ["complain"]
 _FAILED = 3
 
 
-def complain(said: bytes) -> int:
-    """Name the fields of the record that are not as they should be, on stderr; 3 where there is one, else 0."""
+def complain(said: bytes, *, trajectory: bool) -> int:
+    """Name the fields of the record that are not as they should be, on stderr; 3 where there is one, else 0.
+
+    `trajectory`: its file was asked for, and must be there.
+    """
     from geminids.dialects import record
 
-    problems = record.check(record.decode(said))
+    problems = record.check(record.decode(said), trajectory=trajectory)
     for problem in problems:
         click.echo(f"geminids: --strict: {problem}", err=True)
     return _FAILED if problems else 0

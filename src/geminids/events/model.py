@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from geminids.events.encoding import encode_json, whole
 from geminids.outcome import Failure, Outcome
 
 __all__ = [
@@ -76,6 +77,15 @@ class Started(Event, frozen=True, kw_only=True):
     approval: str | None = None
     prompt: str | None = None
     """What was asked, secrets masked: whoever has the events alone can tell the whole conversation."""
+
+    def __post_init__(self) -> None:
+        for name in (
+            "cwd",
+            "model",
+            "prompt",
+        ):  # words of a command line and names of folders need not be UTF-8
+            if not (given := getattr(self, name) or "").isascii():
+                msgspec.structs.force_setattr(self, name, whole(given))
 
 
 class Text(Event, frozen=True, kw_only=True, gc=False):
@@ -291,13 +301,12 @@ AnyEvent = (
     | Finished
 )
 
-_encoder = msgspec.json.Encoder()
 _decoder: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent)
 
 
 def encode_event(event: Event) -> bytes:
     """One event as one line of JSON, without the newline."""
-    return _encoder.encode(event)
+    return encode_json(event)
 
 
 def decode_event(line: bytes | str) -> AnyEvent:

@@ -46,7 +46,10 @@ def kind(value: object) -> str:
 
 def shown(value: object) -> str:
     """The value as it was given; what is told of it is redacted and cut later, in one place."""
-    return repr(value)
+    try:
+        return repr(value)
+    except RecursionError:
+        return f"a {type(value).__name__} that is nested too deep"
 
 
 def optional(check: Check) -> Check:

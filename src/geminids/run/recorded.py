@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Any, Literal, Protocol
@@ -15,12 +16,17 @@ from geminids.wire.stream_json import Odd, decode_line
 
 __all__ = ["Kind", "Readable", "Recording", "kind_of_line", "open_recording"]
 
-Kind = Literal["events", "stream-json", "session"]
+Kind = Literal["events", "stream-json", "report", "session"]
 
 _BLOCK = 256 * 1024
 # How many lines of noise may stand before the first that says what a file is.
 _MOST_NOISE = 100
 _OF_SESSIONS = ("sessionId", "$set", "$rewindTo")
+# What `--output-format json` prints begins so, in one line or indented; a session file has other names.
+_REPORT = re.compile(rb'^\{\s*"(?:session_id|response|stats|error)"\s*:', re.MULTILINE)
+_INDENTED = re.compile(rb"\{\s*\n")
+_IN_SESSIONS = (b'"sessionId"', b'"messages"')
+_BOM = b"\xef\xbb\xbf"
 _events: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent)
 
 
@@ -63,7 +69,7 @@ class Recording:
 
 
 def open_recording(source: Readable) -> Recording:
-    """Read as much of it as says what it is: events, stream-json of the CLI, a session file, or none (None)."""
+    """Read as much of it as says what it is: events, stream-json or json of the CLI, a session file, or none (None)."""
     blocks = _blocks(source)
     head: list[bytes] = []
     kind: Kind | None = None
@@ -73,9 +79,19 @@ def open_recording(source: Readable) -> Recording:
         for line in block.split(b"\n", _MOST_NOISE)[:_MOST_NOISE]:
             kind = kind or kind_of_line(line)
         lines += block.count(b"\n")
-        if kind is not None or lines >= _MOST_NOISE:
+        # Behind a lone brace, the next line says more.
+        if (kind is not None and block.strip() != b"{") or lines >= _MOST_NOISE:
             break
+    if kind in (None, "session"):
+        kind = _of_document(kind, b"".join(head))
     return Recording(kind, chain(head, blocks))
+
+
+def _of_document(kind: Kind | None, head: bytes) -> Kind | None:
+    """Many files begin with a brace in a line of its own: what stands in them says more."""
+    if _REPORT.search(head):
+        return "report"
+    return None if _INDENTED.match(head) and not any(name in head for name in _IN_SESSIONS) else kind
 
 
 def kind_of_line(line: bytes) -> Kind | None:
@@ -85,7 +101,7 @@ def kind_of_line(line: bytes) -> Kind | None:
     ('stream-json', None)
     """
     line = line.strip()
-    if not line.startswith((b"{", b"\xef\xbb\xbf")):
+    if not line.startswith((b"{", _BOM)):
         return None
     try:
         _events.decode(line)
@@ -107,9 +123,13 @@ def _is_of_session(line: bytes) -> bool:
 
 
 def _blocks(source: Readable) -> Iterator[bytes]:
-    """Whole lines as soon as they are there, however they arrive."""
+    """Whole lines as soon as they are there, however they arrive; without the mark that some editors put first."""
     held: list[bytes] = []
+    is_first = True
     while chunk := source.read1(_BLOCK):
+        if is_first:
+            is_first = False
+            chunk = chunk.removeprefix(_BOM)
         whole, newline, rest = chunk.rpartition(b"\n")
         if newline:
             yield b"".join((*held, whole, newline))

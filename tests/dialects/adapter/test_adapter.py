@@ -12,7 +12,17 @@ from hypothesis import given
 from geminids.dialects.adapter import AdapterExecutionResult, Speaker, result_of
 from geminids.dialects.adapter.result import refused
 from geminids.dialects.adapter.transcript import iso_time
-from geminids.events.model import Event, Finished, ModelUsage, Started, Text, ToolFinished, ToolStarted, Usage
+from geminids.events.model import (
+    Event,
+    Finished,
+    ModelUsage,
+    PermissionAsked,
+    Started,
+    Text,
+    ToolFinished,
+    ToolStarted,
+    Usage,
+)
 from geminids.outcome import Failure, FailureKind
 from golden import GOLDEN, check_golden, spoken
 from random_events import RECORDED, any_events, lawful_runs, recorded, text_of
@@ -130,7 +140,17 @@ def test_when_to_try_again() -> None:
     assert _failed("quota_minute").retry_not_before is None
 
 
-@pytest.mark.parametrize("usage", [None, Usage(), Usage(input=3), Usage(output=3)])
+@pytest.mark.parametrize(
+    "usage",
+    [
+        None,
+        Usage(),
+        Usage(input=3),
+        Usage(output=3),
+        Usage(input=3, output=3, thinking=0),
+        Usage(input=3, output=3, tool=0),
+    ],
+)
 def test_half_a_bill_is_none(usage: Usage | None) -> None:
     """Tokens that are not known are never 0."""
     result = result_of(msgspec.structs.replace(_finished(), usage=usage))
@@ -138,7 +158,7 @@ def test_half_a_bill_is_none(usage: Usage | None) -> None:
 
 
 def test_thinking_and_tool_prompts_are_billed() -> None:
-    """Thinking is output, tool prompts are input; what is not known of them is not counted."""
+    """Thinking is output, tool prompts are input."""
     used = Usage(input=10, output=2, thinking=5, tool=3, models=(ModelUsage(model="m"),))
     result = result_of(msgspec.structs.replace(_finished(), usage=used))
     assert msgspec.to_builtins(result.usage) == {"inputTokens": 13, "outputTokens": 7}
@@ -151,6 +171,14 @@ def test_a_run_whose_end_was_not_told_is_no_success() -> None:
     assert said["error"] == "the events end before the run does"
     assert said["sessionId"] == "5f0c0f5e-0000-4000-8000-000000000001"
     assert _said([])["sessionId"] is None
+
+
+def test_a_session_that_never_was_is_not_told() -> None:
+    """The id of the start is a plan: where the CLI came to its end before it had a session, there is none to resume."""
+    *events, finished = recorded("timed_out")
+    said = _said([*events, msgspec.structs.replace(finished, session_id=None)])
+    assert (said["sessionId"], said["sessionParams"], said["sessionDisplayId"]) == (None, None, None)
+    assert said["transcript"][0]["sessionId"] == "5f0c0f5e-0000-4000-8000-000000000001"
 
 
 def test_a_refused_run_lists_its_problems() -> None:
@@ -171,10 +199,32 @@ def test_the_transcript_tells_subagents_by_their_call() -> None:
 
 
 def test_an_input_that_came_late_is_in_its_call() -> None:
-    """On the warm lane the input is known at the end alone; the call has it all the same."""
+    """On the warm lane the input is known at the end alone, or by the question; the call has it all the same."""
     entries = _said(recorded("asked"))["transcript"]
     inputs = [entry["input"] for entry in entries if entry["kind"] == "tool_call"]
-    assert inputs == [{"file_path": "new.txt", "content": "one\ntwo\n"}, None]
+    assert inputs == [{"file_path": "new.txt", "content": "one\ntwo\n"}, {"command": "echo out; exit 3"}]
+
+
+def test_an_input_that_nobody_told_is_null() -> None:
+    """Neither the call nor a question has it."""
+    events = [event for event in recorded("asked") if not isinstance(event, PermissionAsked)]
+    inputs = [entry["input"] for entry in _said(events)["transcript"] if entry["kind"] == "tool_call"]
+    assert inputs[1] is None
+
+
+def test_a_session_that_came_late_is_in_the_first_entry() -> None:
+    """So is the model of the CLI's own choice; what was known at the start stays."""
+    started, announced, *rest = recorded("asked")
+    assert isinstance(started, Started) and started.session_id is None
+    unnamed = msgspec.structs.replace(started, model=None)
+    init = _said([unnamed, announced, *rest])["transcript"][0]
+    assert (init["sessionId"], init["model"]) == ("5f0c0f5e-0000-4000-8000-000000000001", "flash")
+    known = msgspec.structs.replace(started, model="pro", session_id="s1")
+    init = _said([known, announced, *rest])["transcript"][0]
+    assert (init["sessionId"], init["model"]) == ("s1", "pro")
+    init = _said([unnamed, *rest])["transcript"][0]
+    assert (init["sessionId"], init["model"]) == ("", "unknown")
+    assert _said([announced])["transcript"] == []
 
 
 def test_an_input_as_deep_as_json_can_be() -> None:

@@ -137,6 +137,17 @@ def test_a_configuration_that_cannot_be(machine: Machine) -> None:
     assert anyio.run(look).status == "fail"
 
 
+def test_what_is_no_configuration_at_all(machine: Machine) -> None:
+    """It is one finding, and no exception; no probe is made."""
+
+    async def look() -> AdapterEnvironmentTestResult:
+        return await adapter.test_environment([])  # type: ignore[arg-type]
+
+    found = anyio.run(look)
+    assert [check.code for check in found.checks if "config: " in check.message] == ["gemini_config_invalid"]
+    assert (found.status, any("probe" in check.code for check in found.checks)) == ("fail", False)
+
+
 def test_further_options_that_cannot_be(machine: Machine) -> None:
     """Those that are stored in `options`; what is well is looked at all the same."""
     found = machine.test(options={"maxTurns": 0, "effort": "low"})

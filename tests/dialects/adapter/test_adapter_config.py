@@ -107,6 +107,47 @@ def test_every_problem_is_told_at_once_by_the_forms_own_names() -> None:
     assert len(raised.value.problems) == 9
 
 
+@pytest.mark.parametrize("config", [None, [], "cwd", 42])
+def test_what_is_no_configuration_at_all(config: Any) -> None:
+    """A stored value that is no object is one problem, and no exception of Python's."""
+    [problem] = validate_config(config)
+    assert problem.name == "config"
+    with pytest.raises(OptionsError, match="not an object"):
+        build_config(config)
+
+
+def test_further_options_that_are_no_object() -> None:
+    """They are not passed over."""
+    assert _names({"cwd": ".", "options": [1]}) == ["options"]
+    assert _names({"cwd": ".", "options": ""}) == _names({"cwd": ".", "options": None}) == []
+
+
+@pytest.mark.parametrize(
+    ("config", "name"),
+    [
+        ({"cwd": ".", "options": {"cwd": "elsewhere"}}, "cwd"),
+        ({"cwd": ".", "graceSec": 5, "grace": 9}, "grace"),
+        ({"cwd": ".", "timeoutSec": 5, "options": {"timeout": 9}}, "timeout"),
+        ({"cwd": ".", "command": "0.61.0", "gemini": "0.41.2"}, "gemini"),
+    ],
+    ids=["cwd", "grace", "timeout", "command"],
+)
+def test_two_values_for_one_thing(config: dict[str, Any], name: str) -> None:
+    """Nobody could say which of them is meant; the same value twice is no problem."""
+    [problem] = validate_config(config)
+    assert (problem.name, problem.message) == (name, "is given twice, with two values")
+    assert validate_config({"cwd": ".", "options": {"cwd": "."}}) == ()
+
+
+def test_values_beyond_all_bounds() -> None:
+    """A number that no float can be, and a value as deep as JSON can be: problems, by their names."""
+    deep: dict[str, Any] = {}
+    for _ in range(3000):
+        deep = {"a": deep}
+    assert _names({"cwd": ".", "helloProbeTimeoutSec": 10**400}) == ["helloProbeTimeoutSec"]
+    assert _names({"cwd": ".", "model": deep, "timeoutSec": deep}) == ["model", "timeoutSec"]
+
+
 def test_a_configuration_of_paperclips_that_asks_for_nothing_else() -> None:
     """Its own fields are no problem while they ask for what is done anyway."""
     config = {

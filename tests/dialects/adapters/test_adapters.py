@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,6 +29,7 @@ broken = brought_by_others:nothing_of_that_name
 misnamed = brought_by_others:parrot
 dull = brought_by_others:__name__
 letters = brought_by_others:Owl
+leaving = leaves_at_once:Owl
 """
 
 
@@ -35,6 +37,7 @@ letters = brought_by_others:Owl
 def others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A package of somebody else's, installed."""
     (tmp_path / "brought_by_others.py").write_text(_BROUGHT)
+    (tmp_path / "leaves_at_once.py").write_text("raise SystemExit(3)\n")
     folder = tmp_path / "brought_by_others-1.0.dist-info"
     folder.mkdir()
     (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: brought-by-others\nVersion: 1.0\n")
@@ -71,6 +74,24 @@ def test_a_duplicate() -> None:
     with pytest.raises(GeminidsError, match="there is an adapter 'parrot' already"):
         registry.register(Parrot())
     assert registry.get("parrot") is first
+
+
+class _Nameless(Parrot):
+    def __init__(self) -> None:
+        super().__init__(agent="")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [Parrot, object(), None, "gemini", _Nameless()],
+    ids=["class", "object", "none", "name", "nameless"],
+)
+def test_what_is_no_adapter(wrong: Any) -> None:
+    """A class, an object without a name, or anything else is refused when it is registered, not when it is run."""
+    registry = Registry()
+    with pytest.raises(GeminidsError, match="is no adapter"):
+        registry.register(wrong)
+    assert registry.list() == Registry().list()
 
 
 def test_what_is_not_there() -> None:
@@ -126,6 +147,7 @@ def test_what_is_taken_out_stays_out() -> None:
         ("broken", "cannot be loaded: AttributeError"),
         ("misnamed", "no adapter of that name"),
         ("dull", "no adapter of that name"),
+        ("leaving", "cannot be loaded: SystemExit: 3"),
     ],
 )
 def test_a_package_that_is_broken(name: str, why: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import AsyncIterator
 
 import anyio
 import pytest
@@ -84,6 +85,40 @@ async def test_a_task_that_cannot_start() -> None:
     assert "no adapter 'nobody'" in streams["unknown"][0].payload.message
     assert streams["unknown"][0].agent == "nobody"
     assert streams["good"][-1].payload["status"] == "success"
+
+
+async def test_what_is_no_agent_at_all() -> None:
+    """Such a task has an error and a `done` too, and the others go on."""
+    tasks = [
+        AgentTask(agent=None, prompt="a", role="bad"),  # type: ignore[arg-type]
+        AgentTask(agent=Parrot(), prompt="a", role="good"),
+    ]
+    streams = await _by_role(tasks)
+    assert [one.type for one in streams["bad"]] == ["error", "done"]
+    assert {one.agent for one in streams["bad"]} == {"unknown"}
+    assert streams["good"][-1].payload["status"] == "success"
+
+
+async def test_one_instance_twice() -> None:
+    """One of the two runs, the other is told that it cannot."""
+    one = AgentInstance(Parrot())
+    streams = await _by_role([AgentTask(agent=one, prompt="a", role=role) for role in "xy"])
+    kinds = sorted([event.type for event in events] for events in streams.values())
+    assert kinds == [["error", "done"], ["init", "text_delta", "done"]]
+
+
+async def test_an_interrupt_ends_all_at_once() -> None:
+    """Ctrl-C within one run is raised to the reader, and no other run is waited for."""
+
+    async def way(prompt: str, options: AgentOptions) -> AsyncIterator[AgentEvent]:
+        raise KeyboardInterrupt
+        yield
+
+    other = Parrot(ways.hangs)
+    tasks = [AgentTask(agent=Parrot(way), prompt="a"), AgentTask(agent=other, prompt="a")]
+    with pytest.raises(KeyboardInterrupt):
+        await _by_role(tasks)
+    assert other.closed == 1
 
 
 async def test_no_tasks() -> None:

@@ -93,12 +93,12 @@ async def test_aborted_and_ended_by_itself() -> None:
 async def test_signals_of_other_worlds() -> None:
     """A thread's event will do, and so will one that this event loop cannot wait for."""
     of_a_thread = threading.Event()
-    threading.Timer(0.1, of_a_thread.set).start()
+    threading.Timer(0.4, of_a_thread.set).start()  # later than the start, on a busy machine too
     assert _kinds(await _all(Parrot(ways.heeds), abort=of_a_thread)) == ["init", "done"]
 
     class Odd:
         def __init__(self) -> None:
-            self._until = Deadline(0.1)
+            self._until = Deadline(0.4)
 
         def is_set(self) -> bool:
             return self._until.is_set()
@@ -174,6 +174,81 @@ async def test_an_adapter_that_gives_nonsense() -> None:
     events = await _all(Parrot(ways.gives_nonsense))
     assert [one.payload.code for one in events if one.type == "error"] == ["ADAPTER_ERROR"]
     assert events[-1].type == "done"
+
+
+class _Weird(BaseException):
+    """No `Exception`, and nothing that anybody sent to end the program."""
+
+
+class _Mute(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("not even that")
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (_Weird("odd"), "_Weird: odd"),
+        (GeneratorExit(), "GeneratorExit"),
+        (_Mute(), "_Mute"),
+        (ExceptionGroup("two", [ValueError("a"), KeyError()]), "ValueError: a; KeyError"),
+        (BaseExceptionGroup("one", [_Weird("b")]), "_Weird: b"),
+    ],
+    ids=["base", "generator_exit", "mute", "group", "base_group"],
+)
+async def test_whatever_is_raised(error: BaseException, told: str) -> None:
+    """It is told by its name and its words; of a group, what is in it; and the event loop lives on."""
+
+    async def way(prompt: str, options: AgentOptions) -> AsyncIterator[AgentEvent]:
+        yield event("init")
+        raise error
+
+    events = await _all(Parrot(way))
+    assert _kinds(events) == ["init", "error", "done"]
+    assert (events[1].payload.code, events[1].payload.message) == ("ADAPTER_ERROR", told)
+    assert _kinds(await _all(Parrot()))[-1] == "done"
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+async def test_what_is_meant_for_the_program(error: type[BaseException]) -> None:
+    """Ctrl-C and an exit are raised to the reader, who is the program: they are no news of a run."""
+
+    async def way(prompt: str, options: AgentOptions) -> AsyncIterator[AgentEvent]:
+        yield event("init")
+        raise error
+
+    with pytest.raises(error):
+        await _all(Parrot(way))
+    assert _kinds(await _all(Parrot()))[-1] == "done"
+
+
+async def test_none_is_no_end() -> None:
+    """An adapter that gives None is at fault, and not at its end."""
+
+    async def way(prompt: str, options: AgentOptions) -> AsyncIterator[AgentEvent]:
+        yield None  # type: ignore[misc]
+        yield event("done", {})
+
+    events = await _all(Parrot(way))
+    assert events[0].payload.message == "the adapter gave a NoneType, which is no event"
+    assert (events[0].payload.code, _kinds(events)) == ("ADAPTER_ERROR", ["error", "done"])
+
+
+async def test_a_signal_that_breaks() -> None:
+    """It counts as set: a run that nobody could stop would be worse than one that was stopped."""
+
+    class Breaking:
+        def __init__(self) -> None:
+            self._asked = 0
+
+        def is_set(self) -> bool:
+            self._asked += 1
+            if self._asked > 3:
+                raise OSError("the pipe is gone")
+            return False
+
+    events = await _all(Parrot(ways.hangs), abort=Breaking())
+    assert (_kinds(events), events[-1].payload.status) == (["init", "done"], "interrupted")
 
 
 async def test_breaking_off_ends_the_run(anyio_backend: str) -> None:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from geminids.events.model import (
     AnyEvent,
     Event,
     Finished,
+    PermissionAsked,
     PermissionDecided,
     Started,
     Text,
@@ -107,7 +109,7 @@ def test_a_subagent_has_a_trajectory_of_its_own() -> None:
     assert [step["source"] for step in inner["steps"]] == ["user", "agent", "agent"]
     assert inner["steps"][0]["message"] == "Do the subtask."
     assert inner["steps"][1]["reasoning_content"] == "Sub: I read."
-    assert document["final_metrics"]["total_prompt_tokens"] == 27176
+    assert document["final_metrics"]["total_prompt_tokens"] == 4000
 
 
 def test_why_it_ended_is_the_last_step() -> None:
@@ -181,11 +183,71 @@ def test_a_subagent_whose_call_goes_on() -> None:
 
 
 def test_tokens_that_are_not_known() -> None:
-    """What no request told is left out, and never 0; without an end, the requests are the totals."""
-    document = _document([_tokens(input=5, tool=2), _tokens(role="utility", input=1)])
+    """A sum of which a part is not known is left out, and never too small; what is known of it is in `extra`."""
+    document = _document([_tokens(input=5, tool=2, output=3), _tokens(role="utility", input=1)])
     (step,) = document["steps"]
-    assert step["metrics"] == {"prompt_tokens": 7, "extra": {"tool_tokens": 2}}
-    assert document["final_metrics"] == {"total_prompt_tokens": 8, "total_steps": 1}
+    assert step["metrics"] == {"prompt_tokens": 7, "extra": {"tool_tokens": 2, "output_tokens": 3}}
+    assert document["final_metrics"] == {"total_steps": 1}
+
+
+def test_the_totals_of_a_run_without_a_journal() -> None:
+    """Thinking and tool prompts are one remainder there: neither total is known, all that was told is."""
+    final = _document(recorded("empty"))["final_metrics"]
+    told = {"total_tokens": 1027, "input_tokens": 1000, "output_tokens": 20}
+    assert final == {"total_cached_tokens": 300, "total_steps": 2, "extra": told}
+
+
+def test_a_refused_call_says_what_it_wanted() -> None:
+    """A command by the question, anything else by its title: its input never comes."""
+    asked = PermissionAsked(**_COMMON, id="t1", tool="x", kind="execute", title="rm a", command="rm a")
+    end = ToolFinished(**_tool(status="denied", error="no", input=None))
+    begin = _begin(input=None)
+    (call,) = _document([begin, asked, end])["steps"][0]["tool_calls"]
+    assert call["arguments"] == {"command": "rm a"}
+    assert "extra" not in call
+    (call,) = _document([begin, end])["steps"][0]["tool_calls"]
+    assert (call["arguments"], call["extra"]) == ({}, {"title": "Read a"})
+
+
+def test_nothing_after_the_end() -> None:
+    """The first end counts, and what comes behind it is another run's."""
+    events = recorded("plain")
+    assert _document([*events, *recorded("loop")]) == _document(events)
+
+
+def test_what_comes_late_is_added_to_its_turn() -> None:
+    """Also to one that was made small when the next began: text, a thought, tokens, the end of a call, a subagent."""
+    second = {**_COMMON, "turn": 2}
+    events: list[Event] = [
+        Text(**_COMMON, text="one "),
+        _begin(),
+        _begin(id="t2"),
+        ToolFinished(**_tool(status="ok", output="x")),
+        Text(**second, text="two"),
+        Text(**_COMMON, text="more"),
+        Thought(**_COMMON, subject="Late", text="hm"),
+        ToolFinished(**_tool(id="t2", status="failed", error="y")),
+        Thought(**_COMMON, subject=None, text="inner", parent="t1"),
+        _tokens(input=1, tool=0),
+    ]
+    document = _document(events)
+    check(document)
+    first, last = document["steps"]
+    assert (first["message"], last["message"]) == ("one more", "two")
+    assert first["reasoning_content"] == "Late: hm"
+    assert first["metrics"]["prompt_tokens"] == 1
+    assert [one.get("content") for one in first["observation"]["results"]] == ["x", "y"]
+    assert first["observation"]["results"][0]["subagent_trajectory_ref"] == [{"trajectory_id": "t1"}]
+
+
+def test_the_same_id_again() -> None:
+    """The CLI may use it twice: each call has its own end."""
+    second = {**_COMMON, "turn": 2}
+    ends = [ToolFinished(**_tool(status="ok", output=one)) for one in ("x", "y")]
+    again = [msgspec.structs.replace(one, **second) for one in (_begin(), ends[1])]
+    steps = _document([_begin(), ends[0], *again])["steps"]
+    assert [len(step["tool_calls"]) for step in steps] == [1, 1]
+    assert [step["observation"]["results"][0]["content"] for step in steps] == ["x", "y"]
 
 
 def test_arguments_as_deep_as_json_can_be() -> None:

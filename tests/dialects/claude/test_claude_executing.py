@@ -145,6 +145,7 @@ def test_modes() -> None:
     assert "permission_mode: 'yes' is none of default, plan, acceptEdits, bypassPermissions" in (
         result.error or ""
     )
+    assert execute_sync("hello", permission_mode=["plan"]).exit_code == -1  # type: ignore[arg-type]
 
 
 @pytest.mark.anyio

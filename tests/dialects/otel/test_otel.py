@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 
 from geminids.errors import GeminidsError
-from geminids.events.model import Event, TokensUsed, ToolFinished, ToolStarted
+from geminids.events.model import Event, Text, TokensUsed, ToolFinished, ToolStarted
 from random_events import RECORDED, any_events, lawful_runs, recorded
 
 pytest.importorskip("opentelemetry.sdk", reason="spans are read by opentelemetry-sdk, which is not installed")
 
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode, set_span_in_context
@@ -108,6 +108,13 @@ def test_a_request_has_its_tokens_and_the_time_that_it_took() -> None:
     base = 1794800000000
     assert (first.start_time, first.end_time) == ((base + 831) * _MS, (base + 925) * _MS)
     assert (second.start_time, second.end_time) == ((base + 942) * _MS, (base + 954) * _MS)
+
+
+def test_tokens_of_which_a_part_is_not_known() -> None:
+    """Thinking is part of the output and tool prompts are part of the input: without them, no sum is told."""
+    run = _attributes(_run_of(_told(recorded("empty"))))
+    assert run["gen_ai.usage.cache_read.input_tokens"] == 300
+    assert not {"gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens"} & set(run)
 
 
 def test_a_tool_has_its_call_and_its_time() -> None:
@@ -244,6 +251,13 @@ def test_what_is_cut_off_is_ended() -> None:
     assert _attributes(_run_of(told))["error.type"] == "_OTHER"
 
 
+def test_a_run_that_is_cut_off_in_its_text_lasts_as_long_as_that() -> None:
+    """Its end is the time of the last event, whatever that was."""
+    *_, last = events = recorded("no_result")[:-1]
+    run = _run_of(_told(events))
+    assert isinstance(last, Text) and run.end_time == last.at * _MS
+
+
 def test_an_input_as_deep_as_json_can_be() -> None:
     """It is left out, and costs nobody the span."""
     deep: dict[str, Any] = {}
@@ -290,7 +304,31 @@ def test_every_recorded_run_is_told_whole(recording: str) -> None:
     requests = [event for event in events if isinstance(event, TokensUsed)]
     assert len(told) == 1 + len(tools) + len(requests)
     assert len({span.context.trace_id for span in told}) == 1
-    assert all(span.end_time is not None for span in told)
+    run = _run_of(told)
+    for span in told:
+        assert span.start_time is not None and span.end_time is not None
+        assert (run.start_time or 0) <= span.start_time <= span.end_time <= (run.end_time or 0)
+
+
+@pytest.mark.parametrize("recording", RECORDED)
+def test_every_cut_of_a_run_leaves_no_span_open(recording: str) -> None:
+    """Wherever the events stop: what began is ended, as an error, within the run."""
+    events = recorded(recording)
+    for count in range(1, len(events)):
+        begun: list[Any] = []
+        provider = TracerProvider(shutdown_on_exit=False)
+        provider.add_span_processor(_Begun(begun))
+        spans(events[:count], provider.get_tracer("test"))
+        assert begun and all(span.end_time is not None for span in begun)
+        assert begun[0].status.status_code is StatusCode.ERROR
+
+
+class _Begun(SpanProcessor):
+    def __init__(self, begun: list[Any]) -> None:
+        self._begun = begun
+
+    def on_start(self, span: Any, parent_context: Any = None) -> None:
+        self._begun.append(span)
 
 
 @given(lawful_runs())

@@ -313,9 +313,9 @@ def test_half_characters_and_bottomless_inputs_do_not_raise() -> None:
         deep = {"a": deep}
     events = [_started(), *_tool("x", deep), *_tool("x", {"q": "\ud800"}), _finished(text="\ud800")]
     lines = b"".join(speak("untether", events)).splitlines()
-    assert json.loads(lines[-1])["answer"] == "\ud800"
+    assert json.loads(lines[-1])["answer"] == "\ufffd"
     assert json.loads(lines[1])["action"]["detail"]["input"] == {}
-    assert json.loads(lines[3])["action"]["detail"]["input"] == {"q": "\ud800"}
+    assert json.loads(lines[3])["action"]["detail"]["input"] == {"q": "\ufffd"}
     while deep:  # freed step by step: CPython would go as deep
         deep = deep.pop("a")
 

@@ -87,7 +87,8 @@ def _options(config: Config | GeminiLocalConfig) -> tuple[Options, float, list[A
         return options_of(given), build_config(given).hello_probe_timeout_sec, []
     except OptionsError as error:
         problems = [_problem(name, what) for name, what in error.problems]
-        kept = {"cwd": ".", **_without(given, {name for name, _ in error.problems})}
+        wrong = {name for name, _ in error.problems}
+        kept = {"cwd": ".", **(_without(given, wrong) if isinstance(given, Mapping) else {})}
     try:
         return options_of(kept), 0.0, problems
     except OptionsError:

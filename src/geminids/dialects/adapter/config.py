@@ -11,6 +11,7 @@ from geminids.config.form import Problem
 from geminids.config.form import build_config as options_from_form
 from geminids.errors import OptionsError
 from geminids.options import Options
+from geminids.options.values import kind
 
 __all__ = [
     "DOCUMENTED",
@@ -57,6 +58,7 @@ _HARMLESS: dict[str, tuple[object, ...]] = {
 }
 _PROBE = "helloProbeTimeoutSec"
 _ABSENT: tuple[object, ...] = (None, "")
+_TWICE = "is given twice, with two values"
 
 Config = Mapping[str, object]
 
@@ -142,10 +144,11 @@ def config_name(option: str) -> str:
 
 
 def _read(config: Config | GeminiLocalConfig) -> tuple[Options, float]:
-    given = _flat(config)
-    problems = [] if given.get("cwd") not in _ABSENT else [("cwd", "is required")]
+    given, problems = _flat(config)
+    if given.get("cwd") in _ABSENT:
+        problems.insert(0, ("cwd", "is required"))
     problems += _not_ours(given)
-    form: dict[str, object] = {"grace": GRACE, "make_cwd": True}
+    form: dict[str, object] = {"make_cwd": True}
     probe = 60.0
     for name, value in given.items():
         if value in _ABSENT or name in _HARMLESS:
@@ -154,12 +157,12 @@ def _read(config: Config | GeminiLocalConfig) -> tuple[Options, float]:
             problems.append((name, "is not the agent's: the orchestrator says it for each run"))
         elif name == _PROBE:
             probe = _seconds(value, problems)
-        elif name in ("command", "gemini"):
-            form |= {} if value == "gemini" else {"gemini": value}
-        elif name in ("graceSec", "grace_sec", "grace"):
-            form["grace"] = value
-        else:
+        elif name not in ("command", "gemini"):
             form[name] = value
+        elif form.setdefault("gemini", value) != value:
+            problems.append((name, _TWICE))
+    if form.get("gemini") == "gemini":
+        del form["gemini"]
     _set_timeout(form)
     try:
         options = options_from_form(form)
@@ -170,14 +173,19 @@ def _read(config: Config | GeminiLocalConfig) -> tuple[Options, float]:
     return options, probe
 
 
-def _flat(config: Config | GeminiLocalConfig) -> dict[str, object]:
-    """The documented fields and the further ones in one."""
+def _flat(config: Config | GeminiLocalConfig) -> tuple[dict[str, object], list[tuple[str, str]]]:
+    """The documented fields and the further ones in one, and what is wrong with how they are put."""
     given: Any = msgspec.to_builtins(config) if isinstance(config, GeminiLocalConfig) else config
+    if not isinstance(given, Mapping):
+        raise OptionsError([("config", f"is {kind(given)}, not an object with fields")])
     flat = {str(name): value for name, value in given.items() if name != "options"}
     further = given.get("options")
-    return flat | (
-        {str(name): value for name, value in further.items()} if isinstance(further, Mapping) else {}
-    )
+    if not isinstance(further, Mapping):
+        wrong = [] if further in _ABSENT else [("options", f"is {kind(further)}, not an object with options")]
+        return flat, wrong
+    more = {str(name): value for name, value in further.items()}
+    twice = [(name, _TWICE) for name, value in more.items() if name in flat and flat[name] != value]
+    return flat | more, twice
 
 
 def _not_ours(given: Config) -> list[tuple[str, str]]:
@@ -190,7 +198,9 @@ def _not_ours(given: Config) -> list[tuple[str, str]]:
 
 
 def _set_timeout(form: dict[str, object]) -> None:
-    """120 s where nothing is said, no limit where 0 is."""
+    """120 s and 5 s where nothing is said, no limit where 0 is."""
+    if not any(_snake(name) in ("grace_sec", "grace") for name in form):
+        form["grace"] = GRACE
     names = [name for name in form if _snake(name) in ("timeout_sec", "timeout")]
     if not names:
         form["timeout"] = TIMEOUT
@@ -205,7 +215,7 @@ def _seconds(value: object, problems: list[tuple[str, str]]) -> float:
         seconds = (
             float(value) if isinstance(value, (int, float, str)) and not isinstance(value, bool) else 0.0
         )
-    except ValueError:
+    except (ValueError, OverflowError):
         seconds = 0.0
     if not 0 < seconds < 10**9:
         problems.append((_PROBE, "is no number of seconds above 0"))

@@ -7,6 +7,7 @@ from typing import Literal
 import msgspec
 
 from geminids.dialects.adapter.transcript import Entry
+from geminids.events.encoding import encode_json
 
 __all__ = [
     "AdapterExecutionResult",
@@ -21,8 +22,6 @@ __all__ = [
 
 ErrorFamily = Literal["transient_upstream", "provider_quota", "model_refusal"]
 BillingType = Literal["api", "subscription", "metered_api"]
-
-_encode = msgspec.json.Encoder().encode
 
 
 class AdapterUsage(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -110,13 +109,13 @@ class AdapterExecutionResult(msgspec.Struct, frozen=True, kw_only=True, rename="
 
     def encode(self) -> bytes:
         """The result as one JSON object, without a newline."""
-        head = _encode(msgspec.structs.replace(self, transcript=()))
+        head = encode_json(msgspec.structs.replace(self, transcript=()))
         # The transcript is the last field, and empty. Each entry by itself: an input may be as deep as JSON can be.
         return b"".join((head[:-2], b",".join(map(_encode_entry, self.transcript)), b"]}"))
 
 
 def _encode_entry(entry: Entry) -> bytes:
     try:
-        return _encode(entry)
+        return encode_json(entry)
     except RecursionError:
-        return _encode(msgspec.structs.replace(entry, input=None))
+        return encode_json(msgspec.structs.replace(entry, input=None))

@@ -84,7 +84,8 @@ def result_of(
     turns = finished.outcome == "max_turns"
     ok = finished.outcome == "success"
     lost = failure is not None and failure.kind == "session_not_found"
-    session = None if lost else finished.session_id or session
+    # Not the one of the start: a CLI that never announced its session has stored none, and it could not be resumed.
+    session = None if lost else finished.session_id
     usage = _usage(finished.usage)
     return AdapterExecutionResult(
         success=ok,
@@ -173,12 +174,14 @@ def _meta(finished: Finished) -> ErrorMeta:
 
 
 def _usage(used: Usage | None) -> AdapterUsage | None:
-    """None where one side is not known: half a bill is none."""
-    if used is None or used.input is None or used.output is None:
+    """None where a part of one side is not known: half a bill is none."""
+    if used is None or used.input is None or used.tool is None:
+        return None
+    if used.output is None or used.thinking is None:
         return None
     return AdapterUsage(
-        input_tokens=used.input + (used.tool or 0),
-        output_tokens=used.output + (used.thinking or 0),
+        input_tokens=used.input + used.tool,
+        output_tokens=used.output + used.thinking,
         cached_input_tokens=used.cached,
     )
 

@@ -10,9 +10,11 @@ from typing import Any
 
 import msgspec
 
+from geminids.dialects.announced import announced_in
 from geminids.events.model import (
     Event,
     Notice,
+    PermissionAsked,
     PermissionDecided,
     Started,
     Text,
@@ -46,6 +48,7 @@ _OF_STDERR = {
     "approval",
     "mcp",
 }
+_UNNAMED = "unknown"
 _LATEST = 253_402_300_799_999  # the last millisecond of the year 9999
 
 
@@ -121,8 +124,9 @@ class Transcript:
         self._entries: list[Entry] = []
         self._text = StringIO()
         self._text_at: int | None = None
-        # The calls that have not ended: where their entries are.
+        # The calls that have not ended: where their entries are, and what somebody was asked to allow.
         self._open: dict[str, int] = {}
+        self._commands: dict[str, str] = {}
 
     def hear(self, events: Sequence[Event]) -> None:
         write = self._text.write
@@ -131,6 +135,11 @@ class Transcript:
                 if self._text_at is None:
                     self._text_at = event.at
                 write(event.text)
+            elif type(event) is PermissionAsked:
+                if event.command is not None:
+                    self._commands[event.id] = event.command
+            elif type(event) is Notice and event.code == "session":
+                self._announce(event)
             elif (entries := _entries_of(event)) is not None:
                 self._flush()
                 write = self._text.write
@@ -149,15 +158,31 @@ class Transcript:
         self._flush()
         return tuple(self._entries)
 
+    def _announce(self, notice: Notice) -> None:
+        """What an attempt did not know when it began: its session, and the CLI's own choice of a model."""
+        told = announced_in(notice)
+        at = next((at for at in reversed(range(len(self._entries))) if type(self._entries[at]) is Init), None)
+        if told is None or at is None:
+            return
+        init: Any = self._entries[at]
+        session, model = init.session_id or told.session_id, init.model
+        made = Init(ts=init.ts, model=told.model if model == _UNNAMED else model, session_id=session)
+        self._entries[at] = made
+
     def _close(self, event: ToolFinished) -> None:
-        """Every result has its call before it; on the warm lane the call's input is known only now."""
+        """Every result has its call before it; on the warm lane the call's input is known only now.
+
+        Of a command that was not allowed there, the question alone tells it.
+        """
         at = self._open.pop(event.id, None)
+        command = self._commands.pop(event.id, None)
+        given = {"command": command} if event.input is None and command is not None else event.input
         if at is None:
             self._entries.append(_call(event))
-            return
+            at = len(self._entries) - 1
         call = self._entries[at]
-        if isinstance(call, ToolCall) and call.input is None and event.input is not None:
-            self._entries[at] = msgspec.structs.replace(call, input=event.input)
+        if isinstance(call, ToolCall) and call.input is None and given is not None:
+            self._entries[at] = msgspec.structs.replace(call, input=given)
 
     def _flush(self) -> None:
         if self._text_at is not None:
@@ -194,7 +219,7 @@ def _thought(event: Thought) -> tuple[Entry, ...]:
 
 def _started(event: Started) -> tuple[Entry, ...]:
     ts = iso_time(event.at)
-    init = Init(ts=ts, model=event.model or "unknown", session_id=event.session_id or "")
+    init = Init(ts=ts, model=event.model or _UNNAMED, session_id=event.session_id or "")
     return (init,) if event.prompt is None else (init, User(ts=ts, text=event.prompt))
 
 

@@ -10,7 +10,7 @@ from geminids.dialects.adapters.gemini import GeminiAdapter
 from geminids.dialects.adapters.instance import AgentInstance
 from geminids.dialects.adapters.options import AgentOptions, PermissionPolicy
 from geminids.dialects.adapters.parallel import AgentTask, merged_runs
-from geminids.dialects.adapters.run import AgentAdapter, hardened
+from geminids.dialects.adapters.run import AgentAdapter, hardened, told
 from geminids.dialects.agent_events.model import AgentEvent
 from geminids.errors import GeminidsError
 
@@ -36,6 +36,7 @@ __all__ = [
 ]
 
 GROUP = "geminids.adapters"
+_WHAT_IT_IS = "An adapter is an object with agent (its name), run and is_available."
 
 
 class Registry:
@@ -46,7 +47,9 @@ class Registry:
         self._removed: set[str] = set()
 
     def register(self, adapter: AgentAdapter) -> None:
-        """Add an adapter under its `agent`; raises `GeminidsError` where that name is taken."""
+        """Add an adapter under its `agent`; raises `GeminidsError` where that name is taken, or this is none."""
+        if not _is_adapter(adapter):
+            raise GeminidsError(f"{adapter!r} is no adapter", hint=_WHAT_IT_IS)
         name = adapter.agent
         if name in self.list():
             raise GeminidsError(
@@ -86,15 +89,22 @@ def _loaded(entry: EntryPoint) -> AgentAdapter:
     try:
         loaded = entry.load()
         adapter = loaded() if isinstance(loaded, type) else loaded
-    except Exception as error:
-        why = f"{type(error).__name__}: {error}"
+    except (Exception, SystemExit) as error:
+        why = told(error)
         raise GeminidsError(f"the adapter {entry.name!r} ({entry.value}) cannot be loaded: {why}") from error
-    if not isinstance(adapter, AgentAdapter) or adapter.agent != entry.name:
+    if not _is_adapter(adapter) or adapter.agent != entry.name:
         raise GeminidsError(
-            f"the entry point {entry.name!r} ({entry.value}) is no adapter of that name",
-            hint="It is to be an object, or a class of one, with agent, run and is_available.",
+            f"the entry point {entry.name!r} ({entry.value}) is no adapter of that name", hint=_WHAT_IT_IS
         )
-    return adapter
+    made: AgentAdapter = adapter
+    return made
+
+
+def _is_adapter(value: object) -> bool:
+    # A class has all that its objects have, and could not be run.
+    if isinstance(value, type) or not isinstance(value, AgentAdapter):
+        return False
+    return isinstance(value.agent, str) and bool(value.agent)
 
 
 _registry = Registry()

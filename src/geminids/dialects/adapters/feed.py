@@ -67,7 +67,10 @@ def watch(signal: AbortSignal | None, call: Callable[[], object]) -> Callable[[]
 
     async def wait() -> None:
         with scope:
-            await until_set(signal)
+            try:
+                await until_set(signal)
+            except Exception:
+                pass  # a signal that cannot be read any more could stop nothing: it counts as set
             call()
 
     _spawn(wait)
@@ -86,7 +89,7 @@ class Feed(Generic[T]):
         self._room = anyio.Event()
         self._ended = anyio.Event()
         self.aborted = False
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
         """What the last iterator that failed has raised."""
         self._unwatch: Callable[[], None] = lambda: None
 
@@ -96,15 +99,18 @@ class Feed(Generic[T]):
         self._unwatch = watch(abort, self._on_abort)
 
     async def arrival(self, *, heeding_abort: bool = True) -> None:
-        """Wait until there is an item, or the end of all, or an abort."""
-        while not self._items and self._left and not (heeding_abort and self.aborted):
+        """Wait until there is an item, or the end of all, or an abort, or something has failed."""
+        while not self._items and self._left and not self.error and not (heeding_abort and self.aborted):
             self._news = anyio.Event()
             await self._news.wait()
 
-    def take(self) -> T | None:
-        """The next item; None where there is none now."""
-        if not self._items:
-            return None
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no item now."""
+        return not self._items
+
+    def take(self) -> T:
+        """The next item, which there must be."""
         item = self._items.popleft()
         if len(self._items) < _MOST:
             self._room.set()
@@ -129,7 +135,10 @@ class Feed(Generic[T]):
         try:
             with scope:
                 await self._carry(source)
-        except Exception as error:
+        except anyio.get_cancelled_exc_class():
+            raise
+        except BaseException as error:
+            # All of it: in a task of trio's own, what is let through takes the whole program down.
             self.error = error
         finally:
             self._left -= 1

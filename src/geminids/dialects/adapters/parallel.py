@@ -10,7 +10,7 @@ import msgspec
 from geminids.dialects.adapters.feed import Feed
 from geminids.dialects.adapters.instance import AgentInstance
 from geminids.dialects.adapters.options import AgentOptions
-from geminids.dialects.adapters.run import AgentAdapter, Narrator, hardened
+from geminids.dialects.adapters.run import AgentAdapter, Narrator, hardened, told
 from geminids.dialects.agent_events.model import AgentEvent
 
 __all__ = ["AgentTask", "merged_runs"]
@@ -34,10 +34,11 @@ async def merged_runs(tasks: Iterable[AgentTask], find: Find) -> AsyncIterator[A
     try:
         while True:
             await feed.arrival()
-            event = feed.take()
-            if event is None:
+            if feed.error is not None:
+                raise feed.error  # Ctrl-C and its kin: what a run does is told in its events
+            if feed.is_empty:
                 return
-            yield event
+            yield feed.take()
     finally:
         await feed.close()
 
@@ -57,7 +58,7 @@ async def _one(task: AgentTask, find: Find) -> AsyncIterator[AgentEvent]:
             await events.aclose()  # type: ignore[attr-defined]
     except Exception as error:
         narrator = Narrator(_name(task))
-        for made in (narrator.error("PARALLEL_TASK_ERROR", str(error)), narrator.done("error")):
+        for made in (narrator.error("PARALLEL_TASK_ERROR", told(error)), narrator.done("error")):
             yield made if _role(task) is None else msgspec.structs.replace(made, role=_role(task))
 
 
@@ -69,9 +70,9 @@ def _events(task: AgentTask, find: Find) -> AsyncIterator[AgentEvent]:
 
 
 def _name(task: AgentTask) -> str:
-    if isinstance(task.agent, str):
-        return task.agent
-    return task.agent.adapter.agent if isinstance(task.agent, AgentInstance) else task.agent.agent
+    named = task.agent.adapter if isinstance(task.agent, AgentInstance) else task.agent
+    name = named if isinstance(named, str) else getattr(named, "agent", None)
+    return name if isinstance(name, str) and name else "unknown"
 
 
 def _role(task: AgentTask) -> str | None:

@@ -12,10 +12,10 @@ from geminids.dialects.adapters.feed import Feed
 from geminids.dialects.adapters.options import AgentOptions
 from geminids.dialects.agent_events.model import AgentEvent, Done, Error
 from geminids.dialects.agent_events.usage import AgentUsage
-from geminids.errors import OptionsError
+from geminids.errors import GeminidsError
 from geminids.ids import new_run_id
 
-__all__ = ["AgentAdapter", "Keep", "Narrator", "hardened"]
+__all__ = ["AgentAdapter", "Keep", "Narrator", "hardened", "told"]
 
 _DRAIN = 0.5
 
@@ -104,14 +104,9 @@ class _Run:
         await self.feed.arrival()
         if self.feed.aborted:
             return self._end([await self._drained() or self.interrupted()])
+        if self.feed.is_empty:
+            return self._short()
         event = self.feed.take()
-        if event is None:
-            error = self.feed.error
-            if error is None:
-                return self._failed(
-                    "MISSING_DONE", f"the adapter {self._narrator.agent} ended without a done"
-                )
-            return self._failed("ADAPTER_ERROR", _told(error))
         if not isinstance(event, AgentEvent):
             return self._failed(
                 "ADAPTER_ERROR", f"the adapter gave a {type(event).__name__}, which is no event"
@@ -127,15 +122,24 @@ class _Run:
         with anyio.move_on_after(_DRAIN):
             while True:
                 await self.feed.arrival(heeding_abort=False)
-                event = self.feed.take()
-                if event is None:
+                if self.feed.is_empty:
                     return None
+                event = self.feed.take()
                 if isinstance(event, AgentEvent):
                     self._narrator.note(event)
                     if event.type == "done":
                         self._keep(_token(event))
                         return event
         return None
+
+    def _short(self) -> list[AgentEvent]:
+        """What is told of an adapter that came to its end without a `done`."""
+        error = self.feed.error
+        if error is None:
+            return self._failed("MISSING_DONE", f"the adapter {self._narrator.agent} ended without a done")
+        if isinstance(error, KeyboardInterrupt | SystemExit):
+            raise error  # meant for the program, not for this run
+        return self._failed("ADAPTER_ERROR", told(error))
 
     def _failed(self, code: str, message: str) -> list[AgentEvent]:
         self._keep(None)
@@ -147,10 +151,21 @@ class _Run:
         return events
 
 
-def _told(error: Exception) -> str:
-    if isinstance(error, OptionsError):
-        return str(error)
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+def told(error: BaseException) -> str:
+    """An exception in words; of a group, what is in it.
+
+    >>> told(ExceptionGroup("two", [ValueError("a"), KeyError()]))
+    'ValueError: a; KeyError'
+    """
+    if isinstance(error, BaseExceptionGroup):
+        return "; ".join(told(one) for one in error.exceptions)
+    try:
+        said = str(error)
+    except Exception:
+        said = ""  # its author made a mistake: its name must do
+    if isinstance(error, GeminidsError) and said:
+        return said  # written for people
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
 
 
 def _token(done: AgentEvent) -> str | None:

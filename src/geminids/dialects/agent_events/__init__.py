@@ -26,9 +26,10 @@ from geminids.dialects.agent_events.model import (
     encode_agent_event,
     is_agent_event,
 )
-from geminids.dialects.agent_events.notices import is_failed_request, session_in, told_of
+from geminids.dialects.agent_events.notices import is_failed_request, told_of
 from geminids.dialects.agent_events.payloads import decided, request_of, result_of, thinking_of, use_of
 from geminids.dialects.agent_events.usage import AgentUsage, tokens_of
+from geminids.dialects.announced import announced_in
 from geminids.events import model
 from geminids.events.model import Event, Finished, Notice, Started, ToolFinished, ToolStarted
 
@@ -174,9 +175,9 @@ class Translator:
                 self._begin(out)
 
     def _on_notice(self, event: Notice, out: list[AgentEvent]) -> None:
-        session = session_in(event)
-        if session is not None and self._waiting is not None:
-            self._session, self._model = self._session or session[0], self._model or session[1]
+        if self._waiting is not None and (known := announced_in(event)) is not None:
+            self._session = self._session or known.session_id
+            self._model = self._model or known.model
             self._begin(out)
         self._failed_request = self._failed_request or is_failed_request(event)
         told = told_of(event)
@@ -249,7 +250,10 @@ _encode = msgspec.json.Encoder().encode_lines
 
 
 def _lines(events: Sequence[AgentEvent]) -> bytes:
-    return _encode(events) if events else b""
+    try:
+        return _encode(events) if events else b""
+    except UnicodeEncodeError:  # half a character: line by line
+        return b"".join(encode_agent_event(event) + b"\n" for event in events)
 
 
 _Handler = Callable[[Translator, Any, list[AgentEvent]], None]

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from geminids.dialects.agent_events.usage import AgentUsage
+from geminids.events.encoding import encode_json
 from geminids.events.model import Change
 
 __all__ = [
@@ -167,8 +168,6 @@ PAYLOADS: dict[str, type[_Payload]] = {
     "done": Done,
 }
 
-_encoder = msgspec.json.Encoder()
-
 
 class _Line(msgspec.Struct, frozen=True, kw_only=True):
     type: str
@@ -185,7 +184,7 @@ _decoder = msgspec.json.Decoder(_Line)
 
 def encode_agent_event(event: AgentEvent) -> bytes:
     """One event as one line of JSON, without the newline."""
-    return _encoder.encode(event)
+    return encode_json(event)
 
 
 def decode_agent_event(line: bytes | str) -> AgentEvent:

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from geminids.dialects.agent_events.model import Error, Metadata
 from geminids.events.model import Notice
 
-__all__ = ["is_failed_request", "session_in", "told_of"]
+__all__ = ["is_failed_request", "told_of"]
 
-_SESSION = re.compile(r"session (\S+), model (\S+)")
 _BAD_LINES = ("noise", "encoding", "protocol", "line_too_long")
 _FAILED_REQUESTS = ("retry", "attempt", "gave_up", "api_error")
 # What the CLI itself complains about; the rest of our notices are no errors of the agent.
 _COMPLAINTS = (*_FAILED_REQUESTS, "cli", "loop", "mcp", "resume_failed")
-
-
-def session_in(notice: Notice) -> tuple[str, str] | None:
-    """The session and the model, where this is the notice that tells them."""
-    found = _SESSION.fullmatch(notice.message) if notice.code == "session" else None
-    return (found[1], found[2]) if found else None
 
 
 def is_failed_request(notice: Notice) -> bool:

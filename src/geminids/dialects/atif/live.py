@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from io import StringIO
 
 import msgspec
 
 from geminids.dialects.atif.model import VERSION, Agent, FinalMetrics, Metrics, Step, Trajectory
-from geminids.dialects.atif.steps import Answer, Called, encoded, metrics_of, moment, with_more
+from geminids.dialects.atif.steps import Answer, Called, encoded, metrics_of, moment, totals_of
 from geminids.events.model import (
     Event,
     Finished,
+    PermissionAsked,
     PermissionDecided,
     Started,
     Text,
@@ -23,6 +23,7 @@ from geminids.events.model import (
 
 __all__ = ["Speaker"]
 
+_encode_lines = msgspec.json.Encoder().encode_lines
 _NOTES = (
     "Made by geminids from the events of a run of Gemini CLI. Tokens of tool prompts are counted as prompt tokens, "
     "thinking as completion; the totals include subagents and what the CLI asked for itself."
@@ -40,6 +41,7 @@ class Speaker:
     def _begin(self, started: Started | None) -> None:
         self._started = started
         self._turns: dict[int, Answer] = {}
+        self._newest: tuple[Answer, ...] = ()
         self._agents: dict[str, list[Answer]] = {}
         self._calls: dict[str, Called] = {}
         self._tokens: list[TokensUsed] = []
@@ -48,10 +50,12 @@ class Speaker:
         """Nothing yet: a thought or a count of an early turn may still come."""
         turns = self._turns
         for event in events:
+            if self._finished is not None:
+                break
             if type(event) is Text:
                 # Most events: no call but these two.
                 answer = turns.get(event.turn) or self._answer(event)
-                (answer.text or self._text_of(answer)).write(event.text)
+                (answer.text or answer.open_text()).write(event.text)
             elif isinstance(event, ToolStarted):
                 self._begin_call(event)
             elif isinstance(event, ToolFinished):
@@ -60,9 +64,8 @@ class Speaker:
                 self._answer(event, event.parent, thinking=True).think(event)
             elif isinstance(event, TokensUsed):
                 self._count(event)
-            elif isinstance(event, PermissionDecided):
-                if (call := self._calls.get(event.id)) is not None:
-                    call.decided = event
+            elif isinstance(event, PermissionAsked | PermissionDecided):
+                self._on_permission(event)
             elif isinstance(event, Started):
                 self._begin(event)
                 self._attempts += 1
@@ -85,27 +88,42 @@ class Speaker:
             notes=_NOTES,
             extra=self._ending() or None,
         )
-        return msgspec.json.encode(document) + b"\n"
+        return _encode_lines([document])  # with its newline: no second copy of a long document
 
     def _answer(self, event: Event, parent: str | None = None, *, thinking: bool = False) -> Answer:
         """The answer that an event is a part of; a subagent's are told one behind the other."""
         if parent is None:
-            return self._turns.get(event.turn) or self._turns.setdefault(
-                event.turn, Answer(event.at, event.turn)
-            )
+            return self._turns.get(event.turn) or self._next_turn(event)
         answers = self._agents.setdefault(parent, [])
         if not answers or answers[-1].is_over or (thinking and answers[-1].calls):
+            self._make_small(answers[-1:])
             answers.append(Answer(event.at, event.turn))
         return answers[-1]
 
-    @staticmethod
-    def _text_of(answer: Answer) -> StringIO:
-        answer.text = StringIO(newline="")
-        return answer.text
+    def _next_turn(self, event: Event) -> Answer:
+        self._make_small(self._newest)
+        answer = self._turns[event.turn] = Answer(event.at, event.turn)
+        self._newest = (answer,)
+        return answer
+
+    def _make_small(self, answers: Sequence[Answer]) -> None:
+        for answer in answers:
+            for call in answer.write(self._agents):
+                if self._calls.get(call.id) is call:
+                    del self._calls[call.id]
+
+    def _on_permission(self, event: PermissionAsked | PermissionDecided) -> None:
+        if (call := self._calls.get(event.id)) is None:
+            return
+        if isinstance(event, PermissionAsked):
+            call.command = event.command
+        else:
+            call.decided = event
 
     def _begin_call(self, event: ToolStarted | ToolFinished) -> Called:
-        call = self._calls[event.id] = Called(event)
+        call = Called(event)
         self._answer(event, event.parent).calls.append(call)
+        self._calls[event.id] = call
         return call
 
     def _end_call(self, event: ToolFinished) -> None:
@@ -138,7 +156,7 @@ class Speaker:
 
     def _embedded(self, agent: str, answers: Sequence[Answer]) -> msgspec.Raw:
         call = self._calls.get(agent)
-        given = (call.call().arguments if call else None) or {}
+        given = (call.arguments() if call else None) or {}
         name, prompt = given.get("agent_name"), given.get("prompt")
         steps = []
         if call is not None and isinstance(prompt, str):
@@ -167,18 +185,13 @@ class Speaker:
     def _totals(self, steps: int) -> FinalMetrics:
         """As the end tells them; where it does not, the requests that were told of."""
         usage = self._finished.usage if self._finished else None
-        if usage is None or usage.input is None:
-            sums = metrics_of(self._tokens) or Metrics()
-            return FinalMetrics(
-                total_prompt_tokens=sums.prompt_tokens,
-                total_completion_tokens=sums.completion_tokens,
-                total_cached_tokens=sums.cached_tokens,
-                total_steps=steps,
-            )
+        if usage is not None and usage.input is not None:
+            return totals_of(usage, steps)
+        sums = metrics_of(self._tokens) or Metrics()
         return FinalMetrics(
-            total_prompt_tokens=with_more(usage.input, usage.tool),
-            total_completion_tokens=with_more(usage.output, usage.thinking),
-            total_cached_tokens=usage.cached,
+            total_prompt_tokens=sums.prompt_tokens,
+            total_completion_tokens=sums.completion_tokens,
+            total_cached_tokens=sums.cached_tokens,
             total_steps=steps,
         )
 

@@ -40,7 +40,7 @@ class Observed(_Part, frozen=True, kw_only=True):
 
 
 class Observation(_Part, frozen=True, kw_only=True):
-    results: list[Observed]
+    results: list[Observed | msgspec.Raw]
 
 
 class Call(_Part, frozen=True, kw_only=True):
@@ -69,7 +69,7 @@ class Step(_Part, frozen=True, kw_only=True):
     metrics: Metrics | None = None
     llm_call_count: int | None = None
     observation: Observation | None = None
-    tool_calls: list[Call] | None = None
+    tool_calls: list[Call | msgspec.Raw] | None = None
     extra: dict[str, Any] | None = None
 
 
@@ -85,6 +85,7 @@ class FinalMetrics(_Part, frozen=True, kw_only=True):
     total_completion_tokens: int | None = None
     total_cached_tokens: int | None = None
     total_steps: int
+    extra: dict[str, int] | None = None
 
 
 class Trajectory(_Part, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from msgspec import UNSET, UnsetType
 from geminids.dialects.claude.lines import Denial, ErrorLine, Message, Result, TextBlock, Usage
 from geminids.dialects.claude.usage import models_of, usage_of_run
 from geminids.dialects.claude.voice import Voice
-from geminids.events.model import Event, Finished, ToolFinished, ToolStarted
+from geminids.events.model import Finished, ToolFinished, ToolStarted
 
 __all__ = ["Clock", "Ending", "api_error", "result"]
 
@@ -37,16 +37,17 @@ class Clock:
         self._since = 0
         self._running: set[str] = set()
 
-    def hear(self, event: Event) -> None:
-        if isinstance(event, ToolStarted):
-            # A subagent's own time is the API's for the most part.
-            if event.parent is None and event.kind != "agent":
-                self._since = self._since if self._running else event.at
-                self._running.add(event.id)
-        elif isinstance(event, ToolFinished) and event.id in self._running:
-            self._running.remove(event.id)
+    def begin(self, call: ToolStarted) -> None:
+        # A subagent's own time is the API's for the most part.
+        if call.parent is None and call.kind != "agent":
+            self._since = self._since if self._running else call.at
+            self._running.add(call.id)
+
+    def end(self, call: ToolFinished) -> None:
+        if call.id in self._running:
+            self._running.remove(call.id)
             if not self._running:
-                self._busy += max(event.at - self._since, 0)
+                self._busy += max(call.at - self._since, 0)
 
     def free(self, whole: int) -> int:
         """The time in which no tool ran."""

@@ -121,7 +121,7 @@ def executed(events: Iterable[Event], *, json: bool = False) -> Executed:
 def _approval(mode: str | None) -> dict[str, str]:
     if mode is None:
         return {}
-    if mode not in PERMISSION_MODES:
+    if not isinstance(mode, str) or mode not in PERMISSION_MODES:
         known = ", ".join(PERMISSION_MODES)
         raise OptionsError([("permission_mode", f"{mode!r} is none of {known}")])
     return {"approval": PERMISSION_MODES[mode]}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from io import StringIO
-from typing import Any
+
+from msgspec import Raw
 
 from geminids.dialects.claude.lines import (
     Message,
@@ -12,12 +13,20 @@ from geminids.dialects.claude.lines import (
     ThinkingBlock,
     ToolUseBlock,
     Usage,
+    encoded,
 )
 from geminids.dialects.claude.usage import usage_of
 from geminids.dialects.claude.voice import Voice
 from geminids.events.model import TokensUsed
 
 __all__ = ["Growing"]
+
+_NO_INPUT = Raw(b"{}")
+# Events of a message as JSON, since most lines of a run are such.
+_START = b'{"type":"content_block_start","index":%d,"content_block":%b}'
+_DELTA = b'{"type":"content_block_delta","index":%d,"delta":%b}'
+_STOP = b'{"type":"content_block_stop","index":%d}'
+_MESSAGE_DELTA = b'{"type":"message_delta","delta":{"stop_reason":%b,"stop_sequence":null},"usage":%b}'
 
 
 class Growing:
@@ -43,7 +52,7 @@ class Growing:
         self._text: StringIO | None = None
         self._delta = b""
         if live:
-            self._voice.stream_event({"type": "message_start", "message": self._whole([], None)})
+            self._voice.stream(b'{"type":"message_start","message":%b}' % encoded(self._whole([], None)))
 
     def say(self, text: str) -> None:
         """A piece of text, which goes on where the last block is one."""
@@ -61,17 +70,20 @@ class Growing:
             self._thoughts += 1
             return
         self._close()
-        at = self._start({"type": "thinking", "thinking": "", "signature": ""})
-        self._delta_of(at, {"type": "thinking_delta", "thinking": thought})
-        self._stop(at)
+        self._whole_block(
+            b'{"type":"thinking","thinking":"","signature":""}',
+            b'{"type":"thinking_delta","thinking":%b}' % encoded(thought),
+        )
         self._blocks.append(block)
 
     def call(self, use: ToolUseBlock) -> None:
         self._close()
         if self._live:
-            at = self._start({"type": "tool_use", "id": use.id, "name": use.name, "input": {}})
-            self._delta_of(at, {"type": "input_json_delta", "partial_json": bytes(use.input).decode()})
-            self._stop(at)
+            given = bytes(use.input).decode()
+            self._whole_block(
+                encoded(ToolUseBlock(use.id, use.name, _NO_INPUT)),
+                b'{"type":"input_json_delta","partial_json":%b}' % encoded(given),
+            )
         self._blocks.append(use)
         self.calls = True
 
@@ -85,9 +97,8 @@ class Growing:
         reason = "tool_use" if self.calls else "end_turn" if over else None
         message = self._whole(self._blocks, reason)
         if self._live:
-            delta = {"stop_reason": reason, "stop_sequence": None}
-            self._voice.stream_event({"type": "message_delta", "delta": delta, "usage": message.usage})
-            self._voice.stream_event({"type": "message_stop"})
+            ending = (encoded(reason), encoded(message.usage))
+            self._voice.stream(_MESSAGE_DELTA % ending, b'{"type":"message_stop"}')
         return message
 
     def _whole(self, blocks: list[Said], reason: str | None) -> Message:
@@ -97,23 +108,18 @@ class Growing:
     def _begin_text(self) -> None:
         self._text = StringIO(newline="")
         if self._live:
-            at = self._start({"type": "text", "text": ""})
+            at = len(self._blocks)
+            self._voice.stream(_START % (at, b'{"type":"text","text":""}'))
             self._delta = self._voice.delta_head(at)
 
     def _close(self) -> None:
         if self._text is not None:
             if self._live:
-                self._stop(len(self._blocks))
+                self._voice.stream(_STOP % len(self._blocks))
             self._blocks.append(TextBlock(self._text.getvalue()))
             self._text = None
 
-    def _start(self, block: dict[str, Any]) -> int:
+    def _whole_block(self, block: bytes, delta: bytes) -> None:
+        """A block that is whole when it is begun."""
         at = len(self._blocks)
-        self._voice.stream_event({"type": "content_block_start", "index": at, "content_block": block})
-        return at
-
-    def _delta_of(self, at: int, delta: dict[str, str]) -> None:
-        self._voice.stream_event({"type": "content_block_delta", "index": at, "delta": delta})
-
-    def _stop(self, at: int) -> None:
-        self._voice.stream_event({"type": "content_block_stop", "index": at})
+        self._voice.stream(_START % (at, block), _DELTA % (at, delta), _STOP % at)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 import msgspec
@@ -187,13 +189,12 @@ class LineIds:
     def __init__(self, run_id: str) -> None:
         self._run_id = run_id.encode("utf-8", "replace").decode()
         # The last twelve digits count: a hash for each line would take longer than all the rest of it.
-        self._stem = str(uuid.uuid5(_NAMES, self._run_id))[:24]
-        self._lines = 0
+        self.stem = str(uuid.uuid5(_NAMES, self._run_id))[:24]
+        self.number: Callable[[], int] = count(1).__next__
         self._messages = 0
 
     def line(self) -> str:
-        self._lines += 1
-        return f"{self._stem}{self._lines:012x}"
+        return f"{self.stem}{self.number():012x}"
 
     def message(self) -> str:
         self._messages += 1

@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec import UNSET
 
+from geminids.dialects.announced import announced_in
 from geminids.dialects.claude.ending import Clock, Ending, api_error, result
 from geminids.dialects.claude.growing import Growing
 from geminids.dialects.claude.lines import (
@@ -69,7 +70,6 @@ class Speaker:
                         message = self._message_for(event.turn)
                     message.say(text)
             elif (take := _TAKES.get(type(event))) is not None:
-                self._clock.hear(event)
                 take(self, event)
             self._latest = event
         said = b"".join(out)
@@ -105,8 +105,8 @@ class Speaker:
         self._voice.begin(event)
 
     def _notice(self, event: Notice) -> None:
-        if event.code == "session":
-            self._voice.hear_session(event.message)
+        if (told := announced_in(event)) is not None:
+            self._voice.hear_session(told.session_id)
         elif event.code == "journal":
             self._has_journal = False
             message = self._growing.get(None)
@@ -153,6 +153,7 @@ class Speaker:
             self._say(None, over=False)
 
     def _tool_started(self, event: ToolStarted) -> None:
+        self._clock.begin(event)
         parent = event.parent
         if parent is not None:
             self._say(None)
@@ -167,7 +168,9 @@ class Speaker:
             self._say(None, over=False)
 
     def _tool_finished(self, event: ToolFinished) -> None:
-        self._say(event.id)  # what is left of its subagent
+        self._clock.end(event)
+        if event.id in self._growing:
+            self._say(event.id)  # what is left of its subagent
         is_said = event.id in self._calls and event.id not in self._unsaid
         parent = self._calls.pop(event.id, event.parent)
         if not is_said or event.status == "denied":
@@ -178,7 +181,7 @@ class Speaker:
                 self._denials.append(Denial(use.name, use.id, use.input))
         self._tool_cut_off = self._tool_cut_off or event.status == "cancelled"
         self._put(self._result_of(event, parent), parent)
-        if parent is not None or not self._waits():
+        if parent in self._growing and (parent is not None or not self._waits()):
             self._say(parent)
 
     def _result_of(self, event: ToolFinished, parent: str | None) -> bytes:

@@ -48,7 +48,10 @@ def _mcp_name(name: str, title: str | None) -> str | None:
 
 
 def _first(args: Args, *names: str) -> Any:
-    return next((args[name] for name in names if args.get(name) is not None), None)
+    for name in names:
+        if (value := args.get(name)) is not None:
+            return value
+    return None
 
 
 def _said(**fields: Any) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from msgspec import UNSET, UnsetType
 
@@ -13,14 +13,14 @@ from geminids.events.model import Usage as RunUsage
 __all__ = ["models_of", "usage_of", "usage_of_run"]
 
 _Counts = TokensUsed | RunUsage | ModelUsage
+_UNKNOWN = Usage()
 
 
-def usage_of(requests: Iterable[TokensUsed]) -> Usage:
+def usage_of(requests: Sequence[TokensUsed]) -> Usage:
     """The tokens of the requests that one message took; nothing is said where none is known."""
-    told = [_usage(one) for one in requests]
-    if len(told) == 1:
-        return told[0]
-    return _sum(told) if told else Usage()
+    if not requests:
+        return _UNKNOWN
+    return _usage(requests[0]) if len(requests) == 1 else _sum([_usage(one) for one in requests])
 
 
 def usage_of_run(finished: Finished | None) -> Usage | UnsetType:

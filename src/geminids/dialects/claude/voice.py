@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from geminids.dialects.claude.lines import Init, LineIds, encoded, line_of
 from geminids.events.model import Started
-from geminids.ids import is_session_id
 
 __all__ = ["UNNAMED", "Voice"]
 
 # A model that nobody has named: the line must have one.
 UNNAMED = "gemini"
+_PIECE = b'{"type":"stream_event","event":%b%b%012x"}\n'
 _MODES = {"auto_edit": "acceptEdits", "yolo": "bypassPermissions", "plan": "plan"}
 
 
@@ -36,11 +34,10 @@ class Voice:
         """Ids come from the run's own, which is known before anything is said, where it is known at all."""
         self._run_id = self._run_id or run_id
 
-    def hear_session(self, notice: str) -> None:
-        """The CLI's own announcement, which is a text: `session <id>, model <name>`."""
-        found = notice.removeprefix("session ").partition(", model ")[0]
-        if not self.session_id and is_session_id(found):
-            self._in_session(found)
+    def hear_session(self, session_id: str) -> None:
+        """The CLI has announced it."""
+        if not self.session_id:
+            self._in_session(session_id)
             if self._waiting is not None:
                 self._open()
 
@@ -53,12 +50,17 @@ class Voice:
     def ids(self) -> LineIds:
         if self._ids is None:
             self._ids = LineIds(self._run_id)
+            self._end_tail()
         return self._ids
 
-    def stream_event(self, event: dict[str, Any]) -> None:
+    def stream(self, *events: bytes) -> None:
+        """A line for each of these events, which are JSON already."""
+        if self._waiting is not None:
+            self._open()
         # By hand, since most lines of a run are such.
-        own = self.line_id().encode()
-        self.out.append(b'{"type":"stream_event","event":%b%b%b"}\n' % (encoded(event), self._tail, own))
+        number = (self._ids or self.ids).number
+        for event in events:
+            self.out.append(_PIECE % (event, self._tail, number()))
 
     def delta_head(self, index: int) -> bytes:
         """How a line with a piece of text begins."""
@@ -68,11 +70,17 @@ class Voice:
         )
 
     def delta(self, head: bytes, text: str) -> None:
-        self.out.append(b'%b%b}}%b%b"}\n' % (head, encoded(text), self._tail, self.ids.line().encode()))
+        self.out.append(b'%b%b}}%b%012x"}\n' % (head, encoded(text), self._tail, self.ids.number()))
 
     def _in_session(self, session_id: str) -> None:
         self.session_id = session_id
-        self._tail = b',"session_id":%b,"parent_tool_use_id":null,"uuid":"' % encoded(session_id)
+        self._end_tail()
+
+    def _end_tail(self) -> None:
+        """How each line with a piece ends, but for its number."""
+        stem = self._ids.stem if self._ids else ""
+        head = b',"session_id":%b,"parent_tool_use_id":null,"uuid":"' % encoded(self.session_id)
+        self._tail = head + stem.encode()
 
     def _open(self) -> None:
         started, self._waiting = self._waiting, None

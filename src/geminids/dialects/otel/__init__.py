@@ -109,6 +109,9 @@ class Spans:
                 self._begin(event.at)
             if (told := _HEARD.get(kind)) is not None:
                 told(self, event)
+        if events and not self._is_over:
+            # Where the last is a piece of text, nobody has looked at its time.
+            self._latest = max(self._latest, events[-1].at)
         return b""
 
     def end(self) -> bytes:

@@ -113,11 +113,14 @@ def permission_attributes(event: PermissionDecided) -> Attributes:
 def _tokens(
     given: int | None, cached: int | None, output: int | None, thinking: int | None, tool: int | None
 ) -> dict[str, str | int | None]:
-    """Cached tokens and those of tool prompts are part of the input, thinking is part of the output."""
+    """Cached tokens and those of tool prompts are part of the input, thinking is part of the output.
+
+    Where a part is not known, neither is the whole.
+    """
     return {
-        "gen_ai.usage.input_tokens": None if given is None else given + (tool or 0),
+        "gen_ai.usage.input_tokens": None if given is None or tool is None else given + tool,
         "gen_ai.usage.cache_read.input_tokens": cached,
-        "gen_ai.usage.output_tokens": None if output is None else output + (thinking or 0),
+        "gen_ai.usage.output_tokens": None if output is None or thinking is None else output + thinking,
     }
 
 

@@ -105,6 +105,7 @@ class Translator:
         self._told_completed = False
         self._notes = 0
         self._open: dict[str, ToolStarted] = {}
+        self._commands: dict[str, str] = {}
 
     def hear(self, events: Iterable[Event]) -> list[UntetherEvent]:
         out: list[UntetherEvent] = []
@@ -179,18 +180,21 @@ class Translator:
         ok = event.status == "ok"
         message = None if ok else event.error
         out.append(ActionEvent(action=self._action(began, event), phase="completed", ok=ok, message=message))
+        self._commands.pop(event.id, None)
 
     def _on_asked(self, event: PermissionAsked, out: list[UntetherEvent]) -> None:
         self._on_life(event, out)
         began = self._open.get(event.id)
         if began is not None:
+            if event.command is not None:
+                self._commands[event.id] = event.command
             what = f"waits for a permission: {event.command or event.title}"
             out.append(
                 ActionEvent(action=self._action(began, None), phase="updated", message=what, level="info")
             )
 
     def _action(self, began: ToolStarted, over: ToolFinished | None) -> Action:
-        given = (over and over.input) or began.input or {}
+        given = (over and over.input) or began.input or self._asked_for(began.id)
         cwd = self._began.cwd if self._began else ""
         kind, title = kind_and_title(began.name, given, cwd, paths=began.paths, told=began.title)
         path = path_in(given) or (began.paths[0] if began.paths else None)
@@ -204,6 +208,11 @@ class Translator:
             parent_tool_use_id=began.parent or UNSET,
         )
         return Action(began.id, kind, title, detail)
+
+    def _asked_for(self, call: str) -> dict[str, str]:
+        """On the warm lane a refused call never tells its input: of a command, the question does."""
+        command = self._commands.get(call)
+        return {} if command is None else {"command": command}
 
     def _on_finished(self, event: Finished, out: list[UntetherEvent]) -> None:
         self._session_id = event.session_id or self._session_id

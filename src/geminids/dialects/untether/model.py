@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from geminids.dialects.untether.tools import Kind
+from geminids.events.encoding import encode_json
 from geminids.sessions.tokens import ResumeToken
 
 __all__ = [
@@ -116,23 +116,13 @@ class CompletedEvent(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"
 
 UntetherEvent = StartedEvent | ActionEvent | CompletedEvent
 
-_encoder = msgspec.json.Encoder()
-
 
 def encode_untether_event(event: UntetherEvent) -> bytes:
     """One event as one line of JSON, without the newline; all fields, nulls included."""
     try:
-        return _encoder.encode(event)
-    except (UnicodeEncodeError, RecursionError):
-        return _awkward(event)
-
-
-def _awkward(event: UntetherEvent) -> bytes:
-    """Half a character, or an input as deep as JSON can be: told as well as it can be."""
-    try:
-        return json.dumps(msgspec.to_builtins(event), separators=(",", ":")).encode()
+        return encode_json(event)
     except RecursionError:
-        # Nothing but a tool's input can be deep.
+        # Nothing but a tool's input can be as deep as JSON can be.
         assert isinstance(event, ActionEvent)
         detail = msgspec.structs.replace(event.action.detail, input={})
         action = msgspec.structs.replace(event.action, detail=detail)
