@@ -67,7 +67,7 @@ def test_errors_pass_as_they_are(world: Any, reply: Reply, kind: str, status: in
     assert direct is not None
     assert (failure.kind, failure.http_status) == (kind, status) == (direct.kind, direct.http_status)
     assert failure.message == direct.message
-    failed = of(events, Notice, code="retry")
+    failed: list[Any] = of(events, Notice, code="retry")
     # 0.24.0 tries three times, whatever it is told.
     tries = range(1, len(google.asked) + 1)
     assert [(one.retry.attempt, one.retry.http_status) for one in failed] == [(n, status) for n in tries]
@@ -79,6 +79,7 @@ def test_a_retry_is_told_as_it_happens(world: Any) -> None:
         world, once(Reply(status=429, error="Resource exhausted", details=[WAIT])), max_attempts=3
     )
     assert (events[-1].outcome, events[-1].answer) == ("success", "done")
+    failed: Any
     (failed,) = of(events, Notice, code="retry")
     assert (failed.retry.attempt, failed.retry.http_status) == (1, 429)
     assert len(google.asked) == 2
@@ -111,6 +112,7 @@ def test_a_slow_first_byte_and_a_huge_answer(world: Any) -> None:
     events, _ = asked(world, [Reply(text=pieces, delay=3)])
     assert events[-1].outcome == "success", events[-1].failure
     assert events[-1].text == "".join(pieces)
+    used: Any
     (used,) = of(events, geminids.TokensUsed)
     assert used.first_byte_ms >= 3000
 
