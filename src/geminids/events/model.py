@@ -182,7 +182,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     waited_ms: int
 
 
-class TokensUsed(Event, frozen=True, kw_only=True):
+class TokensUsed(Event, frozen=True, kw_only=True, omit_defaults=True):
     """The tokens of one API request. Input includes cached, output excludes thinking.
 
     `request` is its number within the run, with the milliseconds that it was held back, that its first byte took and
