@@ -4,6 +4,7 @@ PYTHON ?= python3
 PROMPT ?= What is in this folder?
 GEMINI ?= 0.61.0
 JOBS ?= 3
+CCUSAGE := 20.0.24
 export PROMPT
 export GEMINIDS_HOME ?= $(CURDIR)/.geminids
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
@@ -49,15 +50,24 @@ test: check                 ## one case of each class, on the newest release
 test-deep: .venv/dev-ready  ## every row
 	@$(BIN)/python -m pytest -q -n $(JOBS)
 
-referees: .venv/dev-ready .referees/ready  ## other people's clients read our output
+referees: .venv/dev-ready .referees/ready .referees/ccusage/ready  ## other people's clients read our output
 	@.referees/bin/python tests/referees/claude_sdk.py tests/recordings/dialects/claude tests/recordings/dialects/claude-partial
 	@$(BIN)/python tests/referees/code_log.py .referees/bin/claude-code-log
+	@$(BIN)/python tests/referees/ccusage.py .referees/ccusage/node_modules/@ccusage/ccusage-linux-x64/bin/ccusage
 
 # In an environment of its own: claude-agent-sdk alone weighs 350 MB.
 .referees/ready: tests/referees/requirements.txt
 	@echo "setting up .referees ..."
 	@test -x .referees/bin/python || $(PYTHON) -m venv .referees
 	@.referees/bin/python -m pip install --quiet --requirement $<
+	@touch $@
+
+# The package chooses the program by the platform; named beside it, npm fetches both or says why not.
+.referees/ccusage/ready:
+	@echo "setting up ccusage ..."
+	@mkdir -p $(@D)
+	@npm install --silent --no-audit --no-fund --ignore-scripts --prefix $(@D) ccusage@$(CCUSAGE) @ccusage/ccusage-linux-x64@$(CCUSAGE)
+	@chmod +x $(@D)/node_modules/@ccusage/ccusage-linux-x64/bin/ccusage
 	@touch $@
 
 bench: .venv/dev-ready      ## speeds, side by side

@@ -1,4 +1,5 @@
-"""Run all benchmarks, or those named: start, warm, events, dialects, line, journal, follow, imports, gateway."""
+"""Run all benchmarks, or those named: start, warm, events, dialects, line, journal, follow, imports, gateway,
+usage, stall."""
 
 from __future__ import annotations
 
@@ -10,7 +11,20 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks import dialects, events, follow, gateway, imports, journal, line, sessions, start, warm
+from benchmarks import (
+    dialects,
+    events,
+    follow,
+    gateway,
+    imports,
+    journal,
+    line,
+    sessions,
+    stall,
+    start,
+    usage,
+    warm,
+)
 from benchmarks.table import Row, say, show
 
 _ALL = {
@@ -24,6 +38,8 @@ _ALL = {
     "follow": follow.run,
     "imports": imports.run,
     "gateway": gateway.run,
+    "usage": usage.run,
+    "stall": stall.run,
 }
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from geminids.errors import GeminidsError, OptionsError, RunFailed
+    from geminids.events.cost import Cost, ModelCost
     from geminids.events.model import (
         AnyEvent,
         Change,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
         decode_event,
         encode_event,
     )
+    from geminids.events.stall import Stall, StallProcess
     from geminids.options import McpServer, Options, Permissions
     from geminids.outcome import Failure
     from geminids.prices import Budget, ModelRate, RateTier
@@ -58,6 +60,7 @@ __all__ = [
     "Budget",
     "Change",
     "Chat",
+    "Cost",
     "Decision",
     "EndedProcess",
     "Event",
@@ -65,6 +68,7 @@ __all__ = [
     "Finished",
     "GeminidsError",
     "McpServer",
+    "ModelCost",
     "ModelRate",
     "ModelUsage",
     "Notice",
@@ -83,6 +87,8 @@ __all__ = [
     "RunFailed",
     "Said",
     "Sending",
+    "Stall",
+    "StallProcess",
     "Started",
     "Text",
     "Thought",
@@ -105,6 +111,8 @@ __all__ = [
 
 _ROOMS = {
     "geminids.errors": ("GeminidsError", "OptionsError", "RunFailed"),
+    "geminids.events.cost": ("Cost", "ModelCost"),
+    "geminids.events.stall": ("Stall", "StallProcess"),
     "geminids.options": ("McpServer", "Options", "Permissions"),
     "geminids.outcome": ("Failure",),
     "geminids.process.undumpable": ("protect_host",),

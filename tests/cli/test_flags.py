@@ -38,7 +38,8 @@ def test_all_flags_at_once(tmp_path: Path) -> None:
     --trust-workspace|--resume|latest|--template|@{file}|--var|a=b=c|--var|d=|--instructions|{file}
     --image|{file}|--video|{file}|--file|{file}|--file|{file}|--include-dir|{folder}|--skill|{folder}
     --mcp|fs=npx x|--mcp|{{"w": {{"url": "http://127.0.0.1/"}}}}|--system-prompt|{file}|--max-turns|3
-    --max-attempts|2|--timeout|1.5|--idle-timeout|none|--start-timeout|7|--grace|0|--leftovers|keep
+    --max-attempts|2|--timeout|1.5|--idle-timeout|none|--start-timeout|7|--stall-after|9|--grace|0
+    --leftovers|keep
     --home|isolated|--gemini|0.61.0|--env|A=1|--env-file|{file}|--env-only|LANG,TERM|--telemetry
     --offline|--literal|--max-budget|1.5|--max-tokens|1000|--max-requests|3|--day-budget|9|--day-tokens|5
     --day-requests|6|--requests-per-minute|60|--only-model|a,b*|--gateway|on|--key-from|file:/repo/key"""
@@ -79,6 +80,7 @@ def test_all_flags_at_once(tmp_path: Path) -> None:
         timeout=1.5,
         idle_timeout=None,
         start_timeout=7,
+        stall_after=9,
         grace=0,
         leftovers="keep",
         home="isolated",

@@ -60,6 +60,7 @@ _options = st.builds(
     max_attempts=st.none() | st.integers(1, 10),
     timeout=st.none() | _seconds,
     idle_timeout=st.none() | _seconds,
+    stall_after=st.none() | _seconds,
     grace=_seconds,
     leftovers=st.sampled_from(["end", "keep"]),
     home=st.sampled_from(["user", "isolated", _HERE]),

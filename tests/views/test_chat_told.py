@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
+from geminids.events.cost import Cost
 from geminids.events.model import ModelUsage, Thought, Usage
 from geminids.sessions.transcript import Entry, Prompt, Said
 from geminids.views import chat_told
@@ -56,3 +59,23 @@ def test_the_last_exchange_is_short() -> None:
     assert lines[:2] == ["> second question", "row 0"]
     assert lines[-1] == "… 3 more lines"
     assert list(chat_told.last_exchange([])) == []
+
+
+def test_the_money_of_a_chat() -> None:
+    """One line below the tokens; an estimate as soon as one turn is, and nothing where nobody knows."""
+    flash = _usage("flash", input=1000, cached=500, output=10, thinking=5)
+    paid = Cost(usd=Decimal("0.01"), list_price=Decimal("0.01"), basis="exact", auth_mode="key")
+    about = Cost(usd=Decimal("0.5"), list_price=Decimal("0.5"), basis="estimate", auth_mode="key")
+    silent = Cost(basis="unknown", auth_mode="key")
+    listed = Cost(list_price=Decimal(2), basis="exact", auth_mode="account")
+    odd = Cost(basis="unknown", auth_mode="key", unpriced=("gemini-99-ultra",))
+
+    def told(*costs: Cost) -> list[str]:
+        return [line.plain for line in chat_told.cost([flash], costs)][3:]
+
+    assert told(paid, paid) == ["$0.0200"]
+    assert told(paid, about) == ["about $0.5100"]
+    assert told(paid, silent) == ["about $0.0100"]
+    assert told(listed, listed) == ["$4.00 by list price (the sign-in has a bill of its own)"]
+    assert told(paid, odd) == ["cost not known: no price for gemini-99-ultra"]
+    assert told(silent) == told() == []

@@ -6,12 +6,14 @@ import io
 import os
 import subprocess
 import sys
+from decimal import Decimal
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from geminids.events.cost import Cost
 from geminids.events.model import EndedProcess, ModelUsage, Usage
 from geminids.outcome import Failure
 from geminids.views.terminal import TerminalView
@@ -47,6 +49,23 @@ def test_a_whole_run(events: Any, watch: Any) -> None:
         '  resume: geminids run --offline --resume s-1 "…"\n'
         "  transcript: geminids sessions show s-1"
     )
+
+
+def test_what_a_run_costs_stands_behind_its_tokens(events: Any, watch: Any) -> None:
+    """Where that is known; an offline run has no price."""
+
+    def last(cost: Cost) -> Any:
+        seen = watch(width=160)
+        seen.show(events.started()).show(events.text("x")).show(events.finished(usage=_USAGE, cost=cost))
+        seen.view.close()
+        return next(line for line in seen.screen.splitlines() if "tokens in" in line)
+
+    amount = Decimal("0.03412")
+    assert last(Cost(usd=amount, basis="exact", auth_mode="key")).endswith("35 thinking · $0.0341")
+    assert last(Cost(usd=amount, basis="estimate", auth_mode="key")).endswith("· about $0.0341")
+    assert "· $0.0341 by list price" in last(Cost(list_price=amount, basis="exact", auth_mode="vertex"))
+    assert last(Cost(usd=Decimal(0), basis="exact", auth_mode="none")).endswith("35 thinking")
+    assert last(Cost(basis="unknown", auth_mode="key")).endswith("35 thinking")
 
 
 def test_a_failure_says_why_and_what_to_do(events: Any, watch: Any) -> None:
@@ -369,3 +388,15 @@ def test_rich_is_loaded_for_nothing_else() -> None:
     """`geminids run --output text` must not pay for it."""
     code = "import sys, geminids.cli.run, geminids.views.plain; sys.exit('rich' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_a_stall_is_one_line(events: Any, watch: Any) -> None:
+    """What is waited for stands in a line of its own, cut to the width; the state goes on as it was."""
+    seen = watch()
+    seen.show(events.started()).wait(1.0)
+    seen.show(events.notice(level="info", code="stall", message="waiting for the API: " + "x" * 200)).wait(
+        0.2
+    )
+    lines = seen.screen.splitlines()
+    assert lines[0].startswith("  … waiting for the API: xxx") and lines[0].endswith("…")
+    assert lines[-1].endswith("starting  1.2 s")

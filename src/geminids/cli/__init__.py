@@ -24,6 +24,7 @@ _COMMANDS = {
     "uninstall": "Remove an installed release.",
     "config": "Show and change what runs are configured with.",
     "sessions": "Stored sessions: list, show, export, fork, rescue.",
+    "usage": "Tokens and cost of all stored sessions, by day, model, project, session.",
     "convert": "A recorded run or a session file in another format.",
     "skills": "Agent skills: list, lint, add, remove.",
     "gateway": "A Gemini API on loopback, by itself.",

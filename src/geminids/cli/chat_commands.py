@@ -24,7 +24,7 @@ _MODES = ("default", "auto_edit", "yolo", "plan")
 _HELP = {
     "/model [NAME]": "the model from the next prompt on: auto, pro, flash, flash-lite or an id",
     "/mode [MODE]": "what is allowed without a question: " + ", ".join(_MODES),
-    "/cost": "the tokens of this chat so far",
+    "/cost": "the tokens of this chat so far, and what they cost",
     "/thoughts": "what the model thought last, in full",
     "/save [FILE.md]": "write the conversation as Markdown",
     "/session": "the session's id, and how to come back to it",
@@ -99,7 +99,7 @@ class Commands:
         yield Text(f"mode: {self._chat.mode}")
 
     def _do_cost(self, rest: str) -> Iterator[Text]:
-        return chat_told.cost(self._chat.usage)
+        return chat_told.cost(self._chat.usage, self._chat.costs)
 
     def _do_thoughts(self, rest: str) -> Iterator[Text]:
         return chat_told.thoughts(self._thoughts())

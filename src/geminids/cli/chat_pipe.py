@@ -15,6 +15,8 @@ from geminids.cli.chat_interrupts import HungUp, Interrupts
 from geminids.cli.chat_lines import joined
 from geminids.cli.chat_thread import ChatThread, Over
 from geminids.cli.run import exit_code, say_why
+from geminids.events.cost import Cost
+from geminids.events.encoding import encode_json
 from geminids.events.model import Event, Finished, Notice, Usage
 from geminids.outcome import EXIT_CODES, Failure, Outcome
 from geminids.run.result import Result
@@ -34,6 +36,7 @@ class TurnReport(msgspec.Struct, frozen=True):
     failure: Failure | None
     session_id: str | None
     usage: Usage | None
+    cost: Cost | None = None
 
 
 def converse(
@@ -124,9 +127,15 @@ def _print(result: Result, as_json: bool) -> None:
         return
     if as_json:
         report = TurnReport(
-            result.answer, result.outcome, result.reason, result.failure, result.session_id, result.usage
+            result.answer,
+            result.outcome,
+            result.reason,
+            result.failure,
+            result.session_id,
+            result.usage,
+            result.cost,
         )
-        text = msgspec.json.encode(report)
+        text = encode_json(report)
     else:
         say_why(result)
         text = result.answer.rstrip("\n").encode("utf-8", "replace")

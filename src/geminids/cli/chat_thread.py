@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from geminids.errors import GeminidsError
+from geminids.events.cost import Cost
 from geminids.events.model import Event, Notice, PermissionAsked, Usage
 from geminids.options import Approval, Options
 from geminids.run.result import Result
@@ -107,6 +108,11 @@ class ChatThread:
     def usage(self) -> Sequence[Usage]:
         """The tokens of each turn so far."""
         return tuple(self._chat.usage) if self._chat else ()
+
+    @property
+    def costs(self) -> Sequence[Cost]:
+        """What each turn so far has cost."""
+        return tuple(self._chat.costs) if self._chat else ()
 
     def send(self, prompt: str, fields: dict[str, Any] | None = None) -> None:
         """Begin a turn; what comes of it, `Over` last, is put into `heard`."""

@@ -124,8 +124,8 @@ def _read(field: Field, value: Any) -> Any:
         return _pairs(str(field.flag), value)
     if field.kind == "list":
         return [part for one in value for part in (one.split(",") if field.commas else [one])]
-    if field.name == "template" and value.startswith("@"):
-        return _template(value[1:])
+    if field.name in ("template", "schema") and value.startswith("@"):
+        return _text_of(value[1:], field.flag or "")
     return value
 
 
@@ -152,14 +152,14 @@ def _servers(texts: Sequence[str]) -> dict[str, Any]:
     return found
 
 
-def _template(path: str) -> str:
+def _text_of(path: str, flag: str) -> str:
     try:
         with open(path, encoding="utf-8-sig") as file:
             return file.read()
     except OSError as error:
-        raise click.UsageError(f"--template: {path} cannot be read: {error.strerror}") from None
+        raise click.UsageError(f"{flag}: {path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise click.UsageError(f"--template: {path} is not UTF-8") from None
+        raise click.UsageError(f"{flag}: {path} is not UTF-8") from None
 
 
 def _powers(params: Mapping[str, Any]) -> dict[str, str]:

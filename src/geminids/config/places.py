@@ -8,7 +8,10 @@ from pathlib import Path
 
 import msgspec
 
-__all__ = ["Places", "private_dir"]
+__all__ = ["SOURCE", "Places", "private_dir"]
+
+# Tells a run within a run whose home it is. It begins with GEMINI_CLI_, as the mark does: the CLI strips others.
+SOURCE = "GEMINI_CLI_GEMINIDS_SOURCE"
 
 
 class Places(msgspec.Struct, frozen=True):

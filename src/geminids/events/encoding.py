@@ -9,7 +9,7 @@ import msgspec
 
 __all__ = ["encode_json", "whole"]
 
-_encoder = msgspec.json.Encoder()
+_encoder = msgspec.json.Encoder(decimal_format="number")
 
 
 def encode_json(value: Any) -> bytes:

@@ -44,6 +44,8 @@ class Fold:
         self._begins = array("Q")  # turn, place in the text, turn, place ...
         self._packing = _Packing()
         self._tokens: list[TokensUsed] = []
+        self.earlier: list[TokensUsed] = []
+        """The requests of the attempts before the last: they have cost money too."""
         self.attempts = 0
         self.session_id: str | None = None
         self.tool_calls = 0
@@ -86,6 +88,7 @@ class Fold:
         self._answer_from = 0
         del self._begins[:]
         self._packing = _Packing()
+        self.earlier += self._tokens
         self._tokens.clear()
         self.attempts += 1
         self.session_id = event.session_id or self.session_id

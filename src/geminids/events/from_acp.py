@@ -77,6 +77,11 @@ class AcpTranslator:
     def tools_running(self) -> bool:
         return bool(self._open)
 
+    @property
+    def running(self) -> tuple[ToolStarted, ...]:
+        """The tools that have begun and not ended, the first first."""
+        return tuple(self._open.values())
+
     def is_open(self, call_id: str) -> bool:
         return call_id in self._open
 

@@ -64,6 +64,11 @@ class StreamTranslator:
     def tools_running(self) -> bool:
         return bool(self._open)
 
+    @property
+    def running(self) -> tuple[ToolStarted, ...]:
+        """The tools that have begun and not ended, the first first."""
+        return tuple(self._open.values())
+
     def translate(self, lines: Sequence[WireLine | Odd]) -> list[Event]:
         """The events of these lines; no line, however odd, raises."""
         out: list[Event] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from geminids.events.model import Level, Notice, Retry, TokensUsed
+from geminids.events.stall import Stall
 
 __all__ = ["Ledger"]
 
@@ -13,13 +14,14 @@ class Ledger:
     """The next number, the attempt and the turn.
 
     `aside` is set where the gateway tells tokens and retries: what the journal knows of tokens is then no event, and
-    is kept there to be compared.
+    is kept there to be compared. `uncounted` are answers that were cut before all their tokens were told.
     """
 
-    __slots__ = ("aside", "attempt", "seq", "turn")
+    __slots__ = ("aside", "attempt", "seq", "turn", "uncounted")
 
     def __init__(self) -> None:
         self.aside: list[TokensUsed] | None = None
+        self.uncounted = 0
         self.seq = 0
         self.attempt = 1
         self.turn = 1
@@ -29,7 +31,14 @@ class Ledger:
         self.seq = seq + 1
         return seq
 
-    def notice(self, level: Level, code: str, message: str, retry: Retry | None = None) -> Notice:
+    def notice(
+        self,
+        level: Level,
+        code: str,
+        message: str,
+        retry: Retry | None = None,
+        stall: Stall | None = None,
+    ) -> Notice:
         """A notice of now."""
         return Notice(
             at=int(time.time() * 1000),
@@ -40,4 +49,5 @@ class Ledger:
             code=code,
             message=message,
             retry=retry,
+            stall=stall,
         )

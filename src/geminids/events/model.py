@@ -6,7 +6,9 @@ from typing import Any, Literal
 
 import msgspec
 
+from geminids.events.cost import Cost
 from geminids.events.encoding import encode_json, whole
+from geminids.events.stall import Stall
 from geminids.outcome import Failure, Outcome
 
 __all__ = [
@@ -229,6 +231,7 @@ class Notice(Event, frozen=True, kw_only=True):
     code: str
     message: str
     retry: Retry | None = None
+    stall: Stall | None = None
 
 
 class ModelUsage(msgspec.Struct, frozen=True, kw_only=True):
@@ -286,6 +289,9 @@ class Finished(Event, frozen=True, kw_only=True):
     ended: tuple[EndedProcess, ...]
     complete: bool
     decisions: tuple[Decision, ...] = ()
+    cost: Cost | None = None
+    value: Any = None
+    """The answer as the JSON value that a schema asked for."""
 
 
 AnyEvent = (

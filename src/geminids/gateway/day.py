@@ -91,6 +91,16 @@ class DayPurse(Purse):
             return _unkept(file, error)
         return partial(self._corrected, file, model, wanted)
 
+    def _add(self, model: str, spent: Spending) -> Halt | None:
+        file = self.file
+        try:
+            with self._lock, _locked(file) as fd:
+                before, whole = _last(fd)
+                self._write(fd, whole, "spent", model, spent, before + spent)
+        except OSError as error:
+            return _unkept(file, error)
+        return None
+
     def _corrected(self, file: Path, model: str, wanted: Spending, spent: Spending) -> None:
         """In the file of the day on which the request has left, whatever day it is now."""
         try:

@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from geminids.gateway.told import Halt, Tell, Told
+from geminids.gateway.under_way import UnderWay
 from geminids.gateway.upstream import Upstream
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ class Lease:
         """How many requests have come; each has its number from 1."""
         self.under_way = 0
         """How many of them have not come to their end."""
+        self.requests: dict[int, UnderWay] = {}
+        """Those that have not come to their end, by their numbers; to be read from any thread (see `now`)."""
         self.attempts: dict[int, int] = {}
         """How often each request that has failed was tried, by the digest of its body."""
         self._tell = tell
@@ -58,6 +61,11 @@ class Lease:
         if isinstance(told, Halt):
             self.halted = self.halted or told
         self._tell(told)
+
+    def now(self) -> list[UnderWay]:
+        """What is under way, the oldest first; waits for nobody."""
+        # One step for the interpreter: the gateway's thread cannot change the dictionary in the middle of it.
+        return list(self.requests.values())
 
     def serves(self, model: str | None) -> bool:
         """Whether requests to this model may pass."""

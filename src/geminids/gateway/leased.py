@@ -15,6 +15,7 @@ from geminids.gateway.lease import Lease, Leases
 from geminids.gateway.observe import Observer, role_of
 from geminids.gateway.request import Request
 from geminids.gateway.told import Answered, Halt, Waiting
+from geminids.gateway.under_way import UnderWay
 from geminids.gateway.upstream import Body, Cut, Head, Mismatch, Part, UpstreamFault, closing
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class Leased:
         lease.numbers += 1
         lease.under_way += 1
         visit = _Visit(lease, request, lease.numbers)
+        lease.requests[visit.under_way.number] = visit.under_way
         try:
             halt = await visit.admitted()
             if halt is not None:
@@ -70,6 +72,7 @@ class Leased:
         finally:
             visit.over(whole=False)
             lease.under_way -= 1
+            lease.requests.pop(visit.under_way.number, None)
             lease.wake()
 
 
@@ -95,6 +98,9 @@ class _Visit:
         self._role = role_of(request.method, request.raw)
         self._size = counted_bytes(request.raw) if lease.purses else 0
         self._attempt = lease.attempts.get(self._digest, 0) + 1
+        self.under_way = UnderWay(
+            number, request.model, attempt=self._attempt, body=self._digest, came=self._came
+        )
 
     @property
     def early(self) -> float:
@@ -110,10 +116,7 @@ class _Visit:
         halt = self._unserved()
         if halt is None and lease.pace is not None and self._counted:
             # Before anything is held: what waits may go away, and has cost nothing then.
-            self._early = await lease.pace.wait(
-                request.model or "",
-                lambda seconds, why: lease.tell(Waiting(number=self._number, seconds=seconds, reason=why)),
-            )
+            self._early = await lease.pace.wait(request.model or "", self._held_back)
             halt = lease.halted
         if halt is None and not self._early:
             halt = self._unaffordable()
@@ -121,8 +124,12 @@ class _Visit:
             self._release()
             self._over = True
             lease.tell(halt)
-        self._left = time.monotonic()
+        self._left = self.under_way.left = time.monotonic()
         return halt
+
+    def _held_back(self, seconds: float, why: str) -> None:
+        self.under_way.held_until, self.under_way.held_why = time.monotonic() + seconds, why
+        self._lease.tell(Waiting(number=self._number, seconds=seconds, reason=why))
 
     def _unserved(self) -> Halt | None:
         lease, request = self._lease, self._request
@@ -145,8 +152,10 @@ class _Visit:
         return None
 
     def passed(self, part: Part) -> None:
+        if isinstance(part, (Head, Body)):
+            self.under_way.last = time.monotonic()
         if isinstance(part, Head):
-            self._first = time.monotonic()
+            self._first = self.under_way.first = self.under_way.last
             self._head = part
             self._observer = Observer(part.status, part.headers.get("content-type", ""))
             if not getattr(self._lease.upstream, "wants_body", True):

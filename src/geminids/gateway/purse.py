@@ -112,6 +112,23 @@ class Purse:
         settle = self._reserve(model, wanted)
         return settle if isinstance(settle, Halt) else Hold(self, model, wanted, settle)
 
+    def book(self, model: str | None, counts: Counts) -> Halt | None:
+        """A request that nobody has held is over: count it; a `Halt` where there is no room for another."""
+        model = model or ""
+        if self.limits.dollars is not None and self._dollars(model, model, counts) is None:
+            self._add(model, Spending(tokens=counts.total, requests=1))
+            return _without_price(self.whose, model)
+        return self._add(model, self.cost_of(model, model, counts)) or self.no_room()
+
+    def no_room(self) -> Halt | None:
+        """Why not one more request may leave; None where it may."""
+        return over_budget(self.whose, self.limits, self.spent, Spending(), Spending(requests=1))
+
+    def _add(self, model: str, spent: Spending) -> Halt | None:
+        with self._lock:
+            self._spent += spent
+        return None
+
     def cost_of(self, served: str, asked: str, counts: Counts) -> Spending:
         """What one request costs, by the price of the model that served it, or else of the one that was asked for."""
         dollars = self._dollars(served, asked, counts) or Decimal(0)

@@ -10,6 +10,7 @@ import msgspec
 from geminids.launch import environment
 from geminids.launch.auth import Auth
 from geminids.options import Options
+from geminids.toolchain.releases import Release
 
 __all__ = ["STAND_IN", "Gate", "Given", "StandInGate", "with_stand_in"]
 
@@ -31,7 +32,7 @@ class Given(msgspec.Struct, frozen=True):
 class Gate(Protocol):
     """Asked once for each plan, when the sign-in is known; raises `Refused` where the gateway cannot be had."""
 
-    def open(self, env: Mapping[str, str], auth: Auth) -> Given: ...
+    def open(self, env: Mapping[str, str], auth: Auth, release: Release) -> Given: ...
 
 
 def with_stand_in(env: Mapping[str, str], options: Options) -> dict[str, str]:
@@ -51,7 +52,7 @@ class StandInGate:
     def __init__(self, options: Options) -> None:
         self._options = options
 
-    def open(self, env: Mapping[str, str], auth: Auth) -> Given:
+    def open(self, env: Mapping[str, str], auth: Auth, release: Release) -> Given:
         options = self._options
         if options.offline or options.replay is not None or options.key_from is not None:
             return Given({**env, "GOOGLE_GEMINI_BASE_URL": _NOWHERE}, hides=True)

@@ -163,7 +163,7 @@ def _with_home(
             # With a gateway too: the home then has no `.env` that the CLI could read them from.
             env = {**home.variables_of(source, options.env_only), **env}
         auth = choose_auth(env, source.settings)
-        given = Given(env) if gate is None else gate.open(env, auth)
+        given = Given(env) if gate is None else gate.open(env, auth, release)
         env = given.env
         strange = () if options.trust_workspace else _strange_skills(cwd, release, source, places)
         terms = make_terms(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from geminids.config.places import Places, private_dir
+from geminids.config.places import SOURCE, Places, private_dir
 from geminids.launch.dotenv import read_dotenv
 from geminids.launch.settings import Settings, SettingsProblem, read_settings
 from geminids.redact import secrets_of
@@ -44,8 +44,6 @@ _LINKED = (
 )
 # Where the CLI or its user keeps an API key.
 _WITH_KEYS = (".env", "gemini-credentials.json")
-# Tells a run within a run whose home it is. It begins with GEMINI_CLI_, as the mark does: the CLI strips others.
-SOURCE = "GEMINI_CLI_GEMINIDS_SOURCE"
 # Linked even where the user has none yet: sessions must land in the user's own tree.
 _SHARED = ("tmp", "history")
 

@@ -85,7 +85,7 @@ def _gateway_problems(options: Options) -> list[tuple[str, str]]:
     if len(modes) > 1:
         found.append((modes[1], f"cannot be given together with {modes[0]}"))
     if options.gateway == "off":
-        limits = ("max_budget", "day_budget", "requests_per_minute", "only_models", "key_from", *_RECORDS)
+        limits = ("requests_per_minute", "only_models", "key_from", *_RECORDS)
         found += [(name, "needs the gateway, which is off") for name in limits if getattr(options, name)]
     return found
 
@@ -201,17 +201,23 @@ _CHECKS: dict[str, values.Check] = {
     "system_prompt": values.optional(values.file),
     "max_turns": values.optional(values.whole(1, 100_000)),
     "max_attempts": values.optional(values.whole(1, 10)),
+    "retries": values.whole(0, 100),
+    "fallback_models": values.each(values.model),
+    "schema": values.optional(values.text),
+    "schema_tries": values.whole(0, 100),
     "max_budget": values.optional(values.dollars),
     "max_tokens": values.optional(values.whole(1, 10**15)),
     "max_requests": values.optional(values.whole(1, 10**9)),
     "day_budget": values.optional(values.dollars),
     "day_tokens": values.optional(values.whole(1, 10**15)),
     "day_requests": values.optional(values.whole(1, 10**9)),
+    "prices": values.optional(values.file),
     "requests_per_minute": values.optional(values.whole(1, 10**9)),
     "only_models": values.each(values.model),
     "timeout": values.optional(values.seconds(zero=False)),
     "idle_timeout": values.optional(values.seconds(zero=False)),
     "start_timeout": values.optional(values.seconds(zero=False)),
+    "stall_after": values.optional(values.seconds(zero=False)),
     "permission_timeout": values.optional(values.seconds(zero=False)),
     "grace": values.seconds(zero=True),
     "leftovers": values.one_of(*get_args(Leftovers)),

@@ -30,6 +30,7 @@ Attempts = Annotated[int, Meta(ge=1, le=10)]
 Budget = Annotated[int, Meta(ge=0, le=1_000_000)]
 Dollars = Annotated[float, Meta(gt=0, le=10**9)]
 Tokens = Annotated[int, Meta(ge=1, le=10**15)]
+Retries = Annotated[int, Meta(ge=0, le=100)]
 Requests = Annotated[int, Meta(ge=1, le=10**9)]
 
 
@@ -120,6 +121,18 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
         Attempts | None,
         Meta(description="How often the CLI tries a failing request; its own default takes minutes."),
     ] = None
+    retries: Annotated[
+        Retries, Meta(description="How often a run that failed is tried again, where that can help.")
+    ] = 0
+    fallback_models: Annotated[
+        tuple[str, ...], Meta(description="Models to go on with where the model's quota is used up or it is gone.")
+    ] = ()
+    schema: Annotated[
+        str | None, Meta(description="A JSON Schema (as text) that the answer must fit; the value is `result.value`.")
+    ] = None
+    schema_tries: Annotated[
+        Retries, Meta(description="How often an answer that does not fit the schema is asked for again.")
+    ] = 2
     max_budget: Annotated[
         Dollars | None, Meta(description="What the requests of a run or a chat may cost, in dollars.")
     ] = None
@@ -138,6 +151,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     day_requests: Annotated[
         Requests | None, Meta(description="How many requests all runs of this user may send in a day.")
     ] = None
+    prices: Annotated[
+        str | None,
+        Meta(description="A TOML or JSON file with prices of models, which go before the list prices."),
+    ] = None
     requests_per_minute: Annotated[
         Requests | None,
         Meta(description="How many requests all runs of this process may send in a minute."),
@@ -154,6 +171,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     start_timeout: Annotated[
         Seconds | None, Meta(description="Ends a run whose CLI has said nothing for this many seconds.")
     ] = 120.0
+    stall_after: Annotated[
+        Seconds | None,
+        Meta(description="Says what the run waits for after this many seconds of silence, and then more rarely."),
+    ] = 30.0
     permission_timeout: Annotated[
         Seconds | None,
         Meta(description="Seconds that somebody has to answer when the agent asks; after them it is a no."),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from geminids.prices.budget import Budget
-from geminids.prices.price import Price, Tokens, price_for_gateway, price_of, warm_up
+from geminids.prices.file import read_prices
+from geminids.prices.price import Price, Tokens, price_for_gateway, price_of, pricing, warm_up
 from geminids.prices.table import ModelRate, PriceTable, RateTier
 
 __all__ = [
@@ -15,5 +16,7 @@ __all__ = [
     "Tokens",
     "price_for_gateway",
     "price_of",
+    "pricing",
+    "read_prices",
     "warm_up",
 ]

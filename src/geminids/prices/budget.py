@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
-
-from geminids.gateway.purse import Limits, PriceOf, Purse
-from geminids.prices.price import Tokens, price_for_gateway, price_of
+from geminids.gateway.purse import Limits, Purse
+from geminids.prices.price import pricing
 from geminids.prices.table import PriceTable
 
 __all__ = ["Budget"]
@@ -34,15 +32,4 @@ class Budget(Purse):
         limits = Limits(dollars=dollars, tokens=tokens, requests=requests)
         if not limits:
             raise ValueError("a budget limits dollars, tokens or requests, or several of them")
-        super().__init__(name, limits, _priced(prices) if dollars is not None else None)
-
-
-def _priced(table: PriceTable | None) -> PriceOf:
-    if not table:
-        return price_for_gateway
-
-    def price(model: str, tokens: Tokens) -> Decimal | None:
-        found = price_of(model, tokens, table=table)
-        return found.usd if found is not None else None
-
-    return price
+        super().__init__(name, limits, pricing(prices) if dollars is not None else None)

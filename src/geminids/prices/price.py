@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Literal, Protocol
@@ -10,7 +11,7 @@ import msgspec
 
 from geminids.prices.table import PriceTable, rates_in
 
-__all__ = ["Price", "Tokens", "price_for_gateway", "price_of", "warm_up"]
+__all__ = ["Price", "Tokens", "price_for_gateway", "price_of", "pricing", "warm_up"]
 
 _MILLION = Decimal(1_000_000)
 
@@ -49,11 +50,17 @@ class Price(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def price_of(
-    model: str | None, tokens: Tokens, at: date | None = None, table: PriceTable | None = None
+    model: str | None,
+    tokens: Tokens,
+    at: date | None = None,
+    table: PriceTable | None = None,
+    *,
+    tier_for: int | None = None,
 ) -> Price | None:
     """What one request costs: by the caller's `table`, else by list price on that day; None where nobody knows.
 
-    The tier is the request's own: sums of several requests have none, and price too high or too low.
+    The tier is the request's own: sums of several requests have none, and price too high or too low. For those,
+    `tier_for` says which input the tier is to be that of.
 
     >>> from geminids.gateway.told import Counts
     >>> price_of("gemini-2.5-pro", Counts(input=1000, cached=400, output=100, thinking=50)).usd
@@ -65,12 +72,13 @@ def price_of(
     # More from the cache than was sent: a count that cannot be, and must not make a price below nothing.
     cached = min(tokens.cached or 0, given)
     source: Literal["list", "table"] = "table"
-    rates = rates_in(table, model, given + tool) if table else None
+    sent = given + tool if tier_for is None else tier_for
+    rates = rates_in(table, model, sent) if table else None
     if rates is None:
         from geminids.prices.listed import listed_rates
 
         source = "list"
-        rates = listed_rates(model, given + tool, _day(at))
+        rates = listed_rates(model, sent, _day(at))
     if rates is None:
         return None
     return Price(
@@ -87,6 +95,18 @@ def price_for_gateway(model: str, tokens: Tokens) -> Decimal | None:
     """The list price of a request of now, as a purse asks for it."""
     price = price_of(model, tokens)
     return price.usd if price is not None else None
+
+
+def pricing(table: PriceTable | None) -> Callable[[str, Tokens], Decimal | None]:
+    """The price of a request of now by this table, else by the list, as a purse asks for it."""
+    if not table:
+        return price_for_gateway
+
+    def price(model: str, tokens: Tokens) -> Decimal | None:
+        found = price_of(model, tokens, table=table)
+        return found.usd if found is not None else None
+
+    return price
 
 
 def warm_up() -> None:

@@ -12,7 +12,7 @@ import msgspec
 __all__ = ["ModelRate", "PriceTable", "RateTier", "Rates", "bare", "rates_in"]
 
 
-class RateTier(msgspec.Struct, frozen=True, kw_only=True):
+class RateTier(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What holds for all tokens of a request whose input has more than `above` tokens."""
 
     above: int
@@ -21,7 +21,7 @@ class RateTier(msgspec.Struct, frozen=True, kw_only=True):
     cached: float | None = None
 
 
-class ModelRate(msgspec.Struct, frozen=True, kw_only=True):
+class ModelRate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a model costs, in dollars per million tokens. `model` may have `*` and `?`.
 
     `cached` is the price of input from the cache; None: the same as other input.

@@ -20,21 +20,38 @@ class Deadlines:
         self._options = options
         self._began = self._heard = time.monotonic()
         self._spoke = False
+        self.spoke_at = self._began
+        """When it was last heard on stdout, or began."""
         self._closed_at: float | None = None
         self.busy = False
         """A tool runs: silence means work."""
 
     def started(self) -> None:
-        self._began = self._heard = time.monotonic()
+        self._began = self._heard = self.spoke_at = time.monotonic()
 
     def heard(self, *, stdout: bool) -> None:
         self._heard = time.monotonic()
-        self._spoke = self._spoke or stdout
+        if stdout:
+            self._spoke, self.spoke_at = True, self._heard
 
     def closed(self) -> None:
         """The CLI has given its result or closed its output: it should go now."""
         if self._closed_at is None:
             self._closed_at = time.monotonic()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether only the end of the process is waited for."""
+        return self._closed_at is not None
+
+    def silence_ends(self) -> float | None:
+        """When the silence has lasted too long (monotonic); None where it may go on."""
+        options = self._options
+        if not self._spoke and options.start_timeout is not None:
+            return self._began + options.start_timeout
+        if options.idle_timeout is None or self.busy:
+            return None
+        return self._heard + options.idle_timeout
 
     async def watch(self, tell: Callable[[str], None]) -> None:
         """Wait for the first deadline to pass, and tell its reason."""

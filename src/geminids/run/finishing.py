@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from typing import Protocol
+from typing import Any, Protocol
 
 from geminids.events.fold import Fold
 from geminids.events.ledger import Ledger
 from geminids.events.model import Decision, EndedProcess, Finished, Usage
+from geminids.run.cost import Bill, cost_of
 from geminids.run.result import Result
 from geminids.wire.endings import Ending
 
@@ -27,6 +28,8 @@ class Traces(Protocol):
     def complete(self) -> bool: ...
     @property
     def decisions(self) -> tuple[Decision, ...]: ...
+    @property
+    def bill(self) -> Bill | None: ...
     def redacted(self, text: str) -> str: ...
 
 
@@ -41,6 +44,7 @@ def finished_of(
     began: float,
     clear_session: bool = False,
     conversation: bytes = b"",
+    value: Any = None,
 ) -> tuple[Finished, Result]:
     """The last event and the result, the same for every lane; `traces` are None where nothing was started."""
     finished = Finished(
@@ -64,5 +68,7 @@ def finished_of(
         ended=traces.ended if traces else (),
         complete=traces.complete if traces else False,
         decisions=traces.decisions if traces else (),
+        value=value,
+        cost=cost_of(fold, ledger, usage, traces.bill, ending.outcome) if traces and traces.bill else None,
     )
     return finished, Result.of(finished, conversation)

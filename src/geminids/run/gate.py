@@ -12,6 +12,7 @@ from geminids.launch.gate import STAND_IN, Given
 from geminids.launch.refused import Refused
 from geminids.options import Options
 from geminids.run.mailbox import Mailbox
+from geminids.toolchain.releases import Release
 
 if TYPE_CHECKING:
     from geminids.gateway.host import OpenLease
@@ -19,18 +20,21 @@ if TYPE_CHECKING:
     from geminids.gateway.purse import Purse
     from geminids.gateway.recording import Recording
     from geminids.gateway.told import Told
+    from geminids.gateway.under_way import UnderWay
     from geminids.gateway.upstream import Upstream
+    from geminids.run.allowance import Allowance
 
-__all__ = ["RunGate", "asked_for", "is_risky"]
+__all__ = ["LIMITS", "RunGate", "asked_for", "is_risky"]
 
 _BASE = "GOOGLE_GEMINI_BASE_URL"
 _KEY = "GEMINI_API_KEY"
-_LIMITS = ("max_budget", "max_tokens", "max_requests", "day_budget", "day_tokens", "day_requests")
-_TERMS = (*_LIMITS, "requests_per_minute", "only_models", "key_from", "record")
+LIMITS = ("max_budget", "max_tokens", "max_requests", "day_budget", "day_tokens", "day_requests")
+_OTHERS = ("requests_per_minute", "only_models", "key_from", "record")
+_TERMS = (*LIMITS, *_OTHERS)
 
 
 def asked_for(options: Options) -> str | None:
-    """The option that cannot be had without the gateway, if there is one."""
+    """The option that asks for the gateway, if there is one."""
     if options.gateway == "on":
         return "gateway='on'"
     return next((name for name in _TERMS if getattr(options, name)), None)
@@ -63,10 +67,20 @@ class RunGate:
         self._by_session = by_session
         self._budgets = tuple(budgets)
         self._recording: Recording | None = None
+        self._counted: tuple[Purse, ...] | None = None
 
     @property
     def is_open(self) -> bool:
-        return self.lease is not None
+        """Whether a lane has to do with it: by its lease, or by the budgets that are kept without one."""
+        return self.lease is not None or self._counted is not None
+
+    def allowance(self) -> Allowance | None:
+        """The budgets of a run or turn whose requests do not go through the gateway."""
+        if self._counted is None:
+            return None
+        from geminids.run.allowance import Allowance
+
+        return Allowance(self._counted)
 
     @property
     def token(self) -> str | None:
@@ -79,16 +93,25 @@ class RunGate:
         return self.lease is not None and self.lease.lease.under_way > 0
 
     @property
+    def under_way(self) -> list[UnderWay]:
+        """The requests that have not come to their end, as they stand now."""
+        return [] if self.lease is None else self.lease.lease.now()
+
+    @property
     def purses(self) -> tuple[Purse, ...]:
         """The budgets that hold here, for whoever shares them."""
-        return self.lease.lease.purses if self.lease is not None else self._budgets
+        return self.lease.lease.purses if self.lease is not None else self._counted or self._budgets
 
-    def open(self, env: Mapping[str, str], auth: Auth) -> Given:
+    def open(self, env: Mapping[str, str], auth: Auth, release: Release) -> Given:
         """What the CLI gets: a token in place of the key; raises `Refused` where that cannot be."""
         options = self._options
         wanted = asked_for(options)
+        limited = bool(self._budgets) or any(getattr(options, name) for name in LIMITS)
+        self._check_prices()
         if options.offline or options.replay is not None:
             return self._leased(env, key=None)
+        if options.gateway == "off" and limited:
+            return self._without(env, release, "it is off")
         if options.gateway == "off" or not (wanted or self._budgets or is_risky(options)):
             return Given(dict(env))
         key = self._key(env)
@@ -101,15 +124,48 @@ class RunGate:
             if auth.mode == "key"
             else f"the sign-in ({auth.source}) stays with the CLI"
         )
-        if wanted or self._budgets:
+        needs = "gateway='on'" if options.gateway == "on" else next(filter(self._is_set, _OTHERS), None)
+        if needs:
             raise Refused(
                 "bad_option",
-                f"{wanted or 'a budget'} needs the gateway, and that needs an API key: {why}",
+                f"{needs} needs the gateway, and that needs an API key: {why}",
                 "Set GEMINI_API_KEY, or name the key with key_from.",
             )
+        if limited:
+            return self._without(env, release, why)
         told = f"no gateway: {why}; a tool of this run could read the sign-in, and requests are not seen one by one"
         self.notices.append(("info", "gateway", told))
         return Given(dict(env))
+
+    def _is_set(self, name: str) -> bool:
+        return bool(getattr(self._options, name))
+
+    def _without(self, env: Mapping[str, str], release: Release, why: str) -> Given:
+        """Budgets without the gateway: what the journal tells of requests is counted while the run goes on."""
+        if release.session_storage != "slug_journal":
+            raise Refused(
+                "bad_option",
+                f"a budget needs the gateway here ({why}): this release writes no journal to count requests by",
+                "Let the gateway be on with an API key, or take Gemini CLI 0.39 or newer.",
+            )
+        if self._counted is None:
+            self._counted = tuple(self._purses())
+            told = (
+                f"the budget is kept without the gateway ({why}): a request counts once it is answered, so that one "
+                "more may be spent; those of the CLI's own, such as the router's, are not seen"
+            )
+            self.notices.append(("info", "gateway", told))
+        return Given(dict(env))
+
+    def _check_prices(self) -> None:
+        """Whether the caller's price table can be used: before anything is started."""
+        if self._options.prices is not None:
+            from geminids.prices import read_prices
+
+            try:
+                read_prices(self._options.prices)
+            except GeminidsError as error:
+                raise Refused("bad_option", f"prices: {error.message}", error.hint or "") from None
 
     def take_notices(self) -> list[tuple[Level, str, str]]:
         told, self.notices = self.notices, []
@@ -214,9 +270,9 @@ class RunGate:
         day = Limits(dollars=options.day_budget, tokens=options.day_tokens, requests=options.day_requests)
         price = None
         if own.dollars is not None or day.dollars is not None:
-            from geminids.prices import price_for_gateway
+            from geminids.prices import pricing, read_prices
 
-            price = price_for_gateway
+            price = pricing(None if options.prices is None else read_prices(options.prices))
         purses = [*self._budgets]
         if own:
             purses.append(Purse(self._whose, own, price))

@@ -17,11 +17,14 @@ from geminids.process.child import Child, spawn
 from geminids.process.guard import guard_run, release_run
 from geminids.process.marker import Mark, new_mark, with_mark
 from geminids.redact import Redactor
+from geminids.run.cost import Bill, bill_of, prepare
 from geminids.run.deadlines import Deadlines
 from geminids.run.merge import Merge
 from geminids.run.outbox import Outbox
 from geminids.run.overseer import Overseer, ending_of
 from geminids.run.reading import OnLine, Reading
+from geminids.run.stall import StallWatch
+from geminids.run.stall_scene import situation_of
 from geminids.run.stopping import LINGERING, WRONG_SESSION, Stopping, end_processes, end_processes_now, listed
 from geminids.run.usage import differences, overseen, settled
 from geminids.run.without_power import without_power
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
     from geminids.process.tree import Ended
     from geminids.run.gate import RunGate
     from geminids.run.journal import Journal
+    from geminids.run.stall_situation import Situation
 
 __all__ = ["HeadlessLane"]
 
@@ -75,7 +79,9 @@ class HeadlessLane:
         self._merge = Merge(self._put)
         self._tools_ended = 0
         self._spawned_at = 0
-        self._overseer = None if gate is None else Overseer(gate, ledger, self._put_seen, self._on_halt)
+        overseen = gate is not None and gate.lease is not None
+        self._overseer = Overseer(gate, ledger, self._put_seen, self._on_halt) if gate and overseen else None
+        self._allowance = gate.allowance() if gate is not None else None
         self._reading = Reading(
             ledger,
             self._redactor,
@@ -84,6 +90,9 @@ class HeadlessLane:
             line_limit=options.line_limit,
             on_line=on_line,
             why_not=plan.verdicts.why_not,
+        )
+        self._stall = StallWatch(
+            options, self.deadlines, ledger, self._redactor, self._put_stall, self._situation
         )
         self._journal: Journal | None = None
         self.mark: Mark = new_mark(run_id)
@@ -143,7 +152,24 @@ class HeadlessLane:
         self.deadlines.heard(stdout=False)
         self._merge.add(events, ends_tool=False)
 
+    def _put_stall(self, events: list[Event]) -> None:
+        self._merge.add(events, ends_tool=False)
+
+    def _situation(self) -> Situation | None:
+        """What is known now, for whoever asks why nothing is heard."""
+        if self.child is None or self._stopping.reason is not None:
+            return None
+        return situation_of(
+            self._options,
+            self.child.pid,
+            tools=self.stream.running,
+            overseer=self._overseer,
+            retried=self._reading.retried,
+            spoke_at=self.deadlines.spoke_at,
+        )
+
     def _on_deadline(self, reason: str) -> None:
+        reason = self._stall.explained(reason)
         self._begin_to_stop(reason, by_deadline=reason != LINGERING)
 
     def _begin_to_stop(self, reason: str, *, by_deadline: bool) -> None:
@@ -161,6 +187,8 @@ class HeadlessLane:
 
         assert self.child is not None
         self._over = anyio.Event()
+        if self._allowance is not None and (halt := self._allowance.begin()):
+            self._on_halt(halt)  # before the CLI has loaded: nothing is asked
         if self._stopping.reason is not None:
             self._over.set()
         try:
@@ -173,6 +201,7 @@ class HeadlessLane:
                 if self._journal is not None:
                     tasks.start_soon(self._journal.watch)
                 tasks.start_soon(self.deadlines.watch, self._on_deadline)
+                tasks.start_soon(self._stall.watch)
                 if self._overseer is not None:
                     tasks.start_soon(self._overseer.watch)
                 if self._unsent:
@@ -213,9 +242,9 @@ class HeadlessLane:
     def ending(self) -> Ending:
         """What it was."""
         stopping = self._stopping
-        if self._overseer is not None and self._overseer.halted is not None and not self._said_success:
+        if self._halted is not None and not self._said_success:
             # What the CLI makes of a request that was not let through is no ending of its own.
-            return ending_of(self._overseer.halted)
+            return ending_of(self._halted)
         if stopping.reason == LINGERING and self.stream.result is None:
             failure = Failure(
                 kind="cut_off",
@@ -230,6 +259,15 @@ class HeadlessLane:
             ending = self._judge()
             return ending if self._overseer is None else self._overseer.explained(ending)
         return Ending("timed_out" if stopping.by_deadline else "interrupted", stopping.reason)
+
+    @property
+    def _halted(self) -> Halt | None:
+        """What has stopped the run, where that was its budget or the gateway."""
+        if self._overseer is not None:
+            return self._overseer.halted
+        halted = self._allowance.halted if self._allowance is not None else None
+        # It counts to the end: what it finds when the run is over has stopped nothing.
+        return halted if halted is not None and halted.message == self._stopping.reason else None
 
     def redacted(self, text: str) -> str:
         return self._redactor.text(text)
@@ -269,6 +307,13 @@ class HeadlessLane:
     def decisions(self) -> tuple[Decision, ...]:
         """None: nobody is asked on this lane."""
         return ()
+
+    @property
+    def bill(self) -> Bill:
+        """Who pays; old releases name the model at the start alone."""
+        model = (self.stream.init.model if self.stream.init else None) or self._options.model
+        overseen = self._overseer is not None
+        return bill_of(self._options, self._plan.auth.mode, model=model, overseen=overseen)
 
     @property
     def ended(self) -> tuple[EndedProcess, ...]:
@@ -346,6 +391,8 @@ class HeadlessLane:
         if self._journal is not None and has_ended:
             self._journal.find()
         self._merge.add(events, size, ends_tool=has_ended)
+        if self.stream.init is not None:
+            prepare(self._options)
         if self._on_session is not None and self.stream.init is not None:
             tell, self._on_session = self._on_session, None
             self._merge.add(tell(self.stream.init.session_id or ""), ends_tool=False)
@@ -358,5 +405,8 @@ class HeadlessLane:
         return self._journal is not None and self._journal.whole
 
     def _put(self, events: list[Event], size: int = 0) -> None:
+        self._stall.saw(events)
         self._fold.add(events)
         self._outbox.put(events, size)
+        if self._allowance is not None and (halt := self._allowance.hear(events)):
+            self._on_halt(halt)

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from geminids.events.fold import Fold
 from geminids.events.ledger import Ledger
 from geminids.events.model import Event
@@ -30,7 +32,6 @@ class Lanes:
 
     def __init__(
         self,
-        prompt: str,
         run_id: str,
         ledger: Ledger,
         outbox: Outbox,
@@ -40,7 +41,6 @@ class Lanes:
         on_permission: OnPermission | None,
         gate: RunGate,
     ) -> None:
-        self._prompt = prompt
         self._run_id = run_id
         self._ledger = ledger
         self._outbox = outbox
@@ -52,15 +52,21 @@ class Lanes:
         self.scratch: Scratch | None = None
         self.cwd = ""
 
-    def choose(self, options: Options, resumed: Path | None) -> HeadlessLane | WarmLane:
+    def choose(self, prompt: str, options: Options, resumed: Path | None) -> HeadlessLane | WarmLane:
         """A lane that is ready to start; raises `Refused` where none can work."""
-        lane = self._warm(options) if self._on_permission is not None else None
-        return self._headless(options, resumed) if lane is None else lane
+        if self.scratch is not None:
+            self.scratch.close()
+            self.scratch = None
+        if (options.retries or options.fallback_models) and options.max_attempts is None:
+            # The CLI's own ten attempts and ours would multiply.
+            options = msgspec.structs.replace(options, max_attempts=1)
+        lane = self._warm(prompt, options) if self._on_permission is not None else None
+        return self._headless(prompt, options, resumed) if lane is None else lane
 
-    def _headless(self, options: Options, resumed: Path | None) -> HeadlessLane:
-        plan = make_plan(self._prompt, options, run_id=self._run_id, gate=self._gate, resumed=resumed)
+    def _headless(self, prompt: str, options: Options, resumed: Path | None) -> HeadlessLane:
+        plan = make_plan(prompt, options, run_id=self._run_id, gate=self._gate, resumed=resumed)
         self._tell_gate()
-        self.scratch, self.cwd, self._prompt = plan.scratch, plan.cwd, ""
+        self.scratch, self.cwd = plan.scratch, plan.cwd
         if plan.session_id is not None and (told := self._on_session(plan.session_id)):
             self._outbox.put(told)
         return HeadlessLane(
@@ -78,14 +84,14 @@ class Lanes:
     def _tell_gate(self) -> None:
         self._outbox.put([self._ledger.notice(*notice) for notice in self._gate.take_notices()])
 
-    def _warm(self, options: Options) -> WarmLane | None:
+    def _warm(self, prompt: str, options: Options) -> WarmLane | None:
         """The lane on which somebody is asked; None, and a notice, where this run cannot take it."""
         from geminids.launch.warm import make_warm_plan, too_cold  # imported late: most runs ask nobody
         from geminids.run.warm.lane import WarmLane
         from geminids.run.warm.prompt import blocks_of, is_command
 
         why = too_cold(options)
-        if why is None and is_command(self._prompt) and not options.literal:
+        if why is None and is_command(prompt) and not options.literal:
             why = "commands are not run on the warm lane"
         if why is None:
             try:
@@ -100,10 +106,10 @@ class Lanes:
             return None
         self._tell_gate()
         self.cwd = plan.cwd
-        blocks = blocks_of(self._prompt, options, plan.cwd, self._run_id)
+        blocks = blocks_of(prompt, options, plan.cwd, self._run_id)
         return WarmLane(
             plan,
-            self._prompt,
+            prompt,
             blocks,
             options,
             self._run_id,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -17,10 +18,14 @@ from geminids.wire.endings import Ending
 if TYPE_CHECKING:
     import anyio
 
+    from geminids.gateway.under_way import UnderWay
+
 __all__ = ["Overseer", "ending_of"]
 
 # How long the end of a run waits for the end of its requests: a connection that is closed ends its request at once.
 _SETTLE = 1.0
+# Requests that are paid for.
+_ANSWERS = ("stream", "generate")
 _KINDS: dict[str, FailureKind] = {"model": "config", "mismatch": "bad_request", "gone": "network"}
 
 
@@ -47,7 +52,14 @@ class Overseer:
         self._idle: anyio.Event | None = None
         self.halted: Halt | None = None
         self.faults: list[Answered] = []
+        self.failed: tuple[Answered, float] | None = None
+        """The request that failed last, and when (monotonic), until one has gone well."""
         ledger.aside = []
+
+    @property
+    def under_way(self) -> list[UnderWay]:
+        """The requests that have not come to their end, as they stand now."""
+        return self._gate.under_way
 
     async def watch(self) -> None:
         """Tell what comes, as it comes."""
@@ -78,8 +90,11 @@ class Overseer:
     def _answered(self, told: Answered) -> list[Event]:
         turn = self._turn_of(told)
         events: list[Event] = []
+        self.failed = None if told.ok else (told, time.monotonic())
         if not told.ok:
             events.append(self._failure(told))
+        if told.method in _ANSWERS and _is_uncounted(told):
+            self._ledger.uncounted += 1
         if told.counts is not None:
             counts = told.counts
             events.append(
@@ -146,6 +161,13 @@ class Overseer:
             self._idle = anyio.Event()
             with anyio.move_on_after(_SETTLE):
                 await self._idle.wait()
+            self._ledger.uncounted += self._gate.busy
+
+
+def _is_uncounted(told: Answered) -> bool:
+    """Whether it may have cost what nobody has told: an error costs nothing, an answer that was cut may."""
+    failed = told.status is not None and told.status >= 400
+    return not failed and (told.counts is None or not told.whole)
 
 
 def ending_of(halt: Halt) -> Ending:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -57,6 +58,8 @@ class Reading:
         self._reports = Reports(redactor)
         self.stream = StreamTranslator(ledger, redactor, why_not)
         self.fresh_session = False
+        self.retried: tuple[Remark, float] | None = None
+        """The last retry that stderr told of, and when (monotonic)."""
 
     @property
     def stderr_tail(self) -> str:
@@ -143,6 +146,9 @@ class Reading:
             self._reports.look_for(text)
             remarks = self._stderr.read(text)
             self._put([self._told(remark) for remark in remarks if self._is_news(remark)], len(block))
+            self.retried = next(
+                ((one, time.monotonic()) for one in reversed(remarks) if one.code == "retry"), self.retried
+            )
             self.fresh_session |= any(remark.code == "fresh_session" for remark in remarks)
 
     def _is_news(self, remark: Remark) -> bool:

@@ -13,6 +13,7 @@ from geminids.events.from_stream import StreamTranslator
 from geminids.events.ledger import Ledger
 from geminids.events.model import Decision, EndedProcess, Event, Finished, Notice, Started, ToolFinished
 from geminids.redact import Redactor
+from geminids.run.cost import Bill
 from geminids.run.finishing import finished_of
 from geminids.run.usage import usage_of
 from geminids.toolchain import release_of
@@ -43,6 +44,7 @@ class _Traces(msgspec.Struct, frozen=True):
     ended: tuple[EndedProcess, ...] = ()
     complete: bool = False
     decisions: tuple[Decision, ...] = ()
+    bill: Bill | None = None
 
     def redacted(self, text: str) -> str:
         return text

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from geminids.errors import RunFailed
+from geminids.events.cost import Cost
 from geminids.events.fold import turns_of
 from geminids.events.model import Decision, EndedProcess, Finished, Turn, Usage
 from geminids.outcome import Failure, Outcome
@@ -33,6 +36,10 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     complete: bool
     decisions: tuple[Decision, ...] = ()
     """The audit trail: every permission that was asked for."""
+    cost: Cost | None = None
+    """What it costs, all attempts together; None where nothing was started."""
+    value: Any = None
+    """The answer in the form that a schema asked for, of the caller's own type where one was given."""
     conversation: bytes = b""
     """What `turns` is made of, packed: most callers never ask, and the values would take much more memory."""
 

@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from geminids.errors import GeminidsError, SessionError
 from geminids.events.fold import Fold
 from geminids.events.ledger import Ledger
@@ -14,6 +16,7 @@ from geminids.events.model import Event, Level, TokensUsed, Usage
 from geminids.ids import new_run_id
 from geminids.launch.plan import TELEMETRY, Refused, look_ahead
 from geminids.options import Options, make_options
+from geminids.run.attempts import Attempts
 from geminids.run.claim import Claim, busy
 from geminids.run.finishing import finished_of
 from geminids.run.gate import RunGate
@@ -32,6 +35,8 @@ if TYPE_CHECKING:
     from geminids.gateway.purse import Purse
     from geminids.prices import Budget
     from geminids.run.headless import HeadlessLane
+    from geminids.run.retrying import Again
+    from geminids.run.wanted import Wanted
     from geminids.run.warm.lane import WarmLane
     from geminids.run.warm.permission import OnPermission
 
@@ -55,14 +60,23 @@ def open_run(
     Raises `OptionsError` for bad options at once. `fields` are fields of `Options`. `on_line(line, events)` is
     called with each line that the CLI printed, secrets masked, and the events that it became (headless lane only).
     `on_permission(asked)` decides when the agent asks: the run then takes the warm lane, where it can. A `budget` is
-    shared with all other runs and chats that it is given to.
+    shared with all other runs and chats that it is given to. `schema` is a JSON Schema, or a msgspec, pydantic or
+    dataclass type: `result.value` is then of that type.
     """
+    wanted = None
+    schema = fields.pop("schema", None) or (options.schema if isinstance(options, Options) else None)
+    if schema is not None:
+        from geminids.run.wanted import wanted_of  # imported late: few runs want a form
+
+        wanted = wanted_of(schema)
+        fields["schema"] = wanted.text
     return Run(
         prompt,
         make_options(options, **fields),
         on_line=on_line,
         on_permission=on_permission,
         budgets=() if budget is None else (budget,),
+        wanted=wanted,
     )
 
 
@@ -78,6 +92,7 @@ class Run:
         on_permission: OnPermission | None = None,
         notices: Sequence[tuple[Level, str, str]] = (),
         budgets: Sequence[Purse] = (),
+        wanted: Wanted | None = None,
     ) -> None:
         self.id = new_run_id()
         self.options = options
@@ -87,7 +102,13 @@ class Run:
         self._lane: HeadlessLane | WarmLane | None = None
         self._claim = Claim(self.id)
         self._waits = False
+        self._timeout = options.timeout
         self._stop_waiting: str | None = None
+        self._between: anyio.Event | None = None
+        """Set while the run waits for its next attempt."""
+        self._counted: HeadlessLane | WarmLane | None = None
+        """The lane whose tokens are told, with its usage."""
+        self._last_usage: Usage | None = None
         self._began = time.monotonic()
         self._launched = False
         self._result: Result | None = None
@@ -95,8 +116,13 @@ class Run:
         self._tasks: TaskGroup | None = None
         self._events = Events(self._outbox)
         self._gate = RunGate(options, budgets=budgets)
+        if wanted is None and options.schema is not None:
+            from geminids.run.wanted import wanted_of
+
+            wanted = wanted_of(options.schema)
+        self._attempts = Attempts(options, wanted)
+        self._prompt = self._attempts.worded(prompt)
         self._lanes = Lanes(
-            prompt,
             self.id,
             self._ledger,
             self._outbox,
@@ -143,7 +169,10 @@ class Run:
 
     def _spawn(self) -> None:
         try:
-            lane = self._lanes.choose(self.options, self._claim.file)
+            prompt = self._prompt
+            if not self._attempts.may_be_several:
+                self._prompt = ""  # it may be large, and is said once
+            lane = self._lanes.choose(prompt, self.options, self._claim.file)
             try:
                 lane.start()
             except OSError as error:
@@ -185,7 +214,10 @@ class Run:
 
     def stop(self, reason: str = _BY_CALLER) -> None:
         """Ask the run to end; asked again, it is ended at once. The events say when it has."""
-        if self._lane is not None:
+        if self._between is not None:
+            self._stop_waiting = self._stop_waiting or reason
+            self._between.set()
+        elif self._lane is not None:
             self._lane.stop(reason)
         elif self._waits:
             self._stop_waiting = self._stop_waiting or reason
@@ -217,7 +249,7 @@ class Run:
         if self._tasks is None:
             return
         assert self._done is not None
-        if self._lane is not None:
+        if self._lane is not None and self._between is None:
             self._lane.leave(_BY_CALLER)
         else:
             self.stop()
@@ -248,8 +280,7 @@ class Run:
                 self._done.set()
                 return
             try:
-                await self._lane.drive()
-                ending = self._lane.ending()
+                ending = await self._through()
             except Exception as error:
                 ending = our_fault(error, self._redacted)
             except BaseException:
@@ -262,6 +293,59 @@ class Run:
             finally:
                 self._done.set()
                 self._outbox.close()
+
+    async def _through(self) -> Ending:
+        """See one attempt after the other through; the last one's ending is the run's."""
+        assert self._lane is not None
+        while True:
+            lane = self._lane
+            await lane.drive()
+            ending = lane.ending()
+            if not self._attempts.may_be_several or self._stop_waiting is not None:
+                return ending
+            usage = self._usage()
+            ending, again = self._attempts.over(
+                ending,
+                answer=lane.redacted(self._fold.answer),
+                session_id=lane.session_id,
+                tool_calls=self._fold.tool_calls,
+                usage=usage,
+            )
+            if again is None or not await self._begin_again(again):
+                return ending if self._stop_waiting is None else Ending("interrupted", self._stop_waiting)
+
+    async def _begin_again(self, again: Again) -> bool:
+        """The next attempt, after its delay; False where nobody wants it any more, or it could not be begun."""
+        import anyio
+
+        level: Level = "info" if again.why.startswith("schema_mismatch") else "warning"
+        self._outbox.put([self._ledger.notice(level, "attempt", self._redacted(again.why))])
+        self._between = anyio.Event()
+        with anyio.move_on_after(again.delay):
+            await self._between.wait()
+        self._between = None
+        if self._stop_waiting is not None:
+            return False
+        self._ledger.attempt += 1
+        self.options = msgspec.structs.replace(
+            self.options, resume=again.resume, model=again.model, timeout=self._time_left()
+        )
+        try:
+            self.options = self._claim.look_up(self.options)
+            lane = self._lanes.choose(again.prompt or self._prompt, self.options, self._claim.file)
+            lane.start()
+        except (Refused, OSError) as error:
+            text = error.failure.message if isinstance(error, Refused) else str(error)
+            self._outbox.put([self._ledger.notice("error", "attempt", f"no further attempt: {text}")])
+            return False
+        self._lane = lane
+        return True
+
+    def _time_left(self) -> float | None:
+        """`timeout` is the whole run's, however many attempts it takes."""
+        if self._timeout is None:
+            return None
+        return max(0.001, self._timeout - (time.monotonic() - self._began))
 
     async def _wait_for_session(self) -> None:
         """Wait until the session is free, then spawn; the caller's patience and `timeout` hold here too."""
@@ -288,7 +372,7 @@ class Run:
         """Say how it ended, once, and let go of all that the run has held."""
         lane, ledger = self._lane, self._ledger
         try:
-            usage = self._usage()
+            usage = self._attempts.usage(self._usage())
             conversation = self._fold.conversation(lane.redacted) if lane else b""
         except Exception as error:
             # A mistake of ours about tokens must not cost the caller the ending.
@@ -308,7 +392,10 @@ class Run:
             began=self._began,
             clear_session=fresh,
             conversation=conversation,
+            value=self._attempts.plain,
         )
+        if self._attempts.value is not None:
+            self._result = msgspec.structs.replace(self._result, value=self._attempts.value)
         self._outbox.put([finished])
         self._outbox.close()
         self._gate.close()
@@ -317,9 +404,13 @@ class Run:
         """The tokens, request by request where those are known; what is told here for the first time is put out."""
         if self._lane is None:
             return None
+        if self._counted is self._lane:
+            return self._last_usage
+        self._counted = self._lane
         new, usage = self._lane.usage(self._fold.tokens, self._written_down())
         self._fold.add(new)
         self._outbox.put(new)
+        self._last_usage = usage
         return usage
 
     def _written_down(self) -> list[TokensUsed] | None:

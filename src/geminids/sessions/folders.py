@@ -9,9 +9,8 @@ from pathlib import Path
 
 import msgspec
 
-from geminids.config.places import Places
+from geminids.config.places import SOURCE, Places
 from geminids.errors import SessionError
-from geminids.launch.home import SOURCE
 
 __all__ = ["Folder", "chat_folders", "home_of", "project_hash", "project_paths"]
 

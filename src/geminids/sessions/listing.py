@@ -16,7 +16,7 @@ from geminids.ids import is_session_id
 from geminids.sessions.folders import Folder, chat_folders
 from geminids.sessions.peek import peek, when
 
-__all__ = ["SessionInfo", "exists", "find", "info_of", "journal_of", "named"]
+__all__ = ["SessionInfo", "exists", "find", "info_of", "journal_of", "named", "session_files"]
 
 Generation = Literal["sha256_json", "slug_json", "slug_journal"]
 _NAME = re.compile(r"session-.*?([A-Za-z0-9_-]{8})\.jsonl?", re.DOTALL)
@@ -67,7 +67,7 @@ def find(
     folders = chat_folders(project, home=home, environ=environ, places=places)
     best: dict[tuple[str, str], SessionInfo] = {}
     for folder in folders:
-        for info in _chosen(_infos(folder, _session_files(folder, subagents))):
+        for info in _chosen(_infos(folder, session_files(folder, subagents))):
             if info.kind == "subagent" and not subagents:
                 continue
             # A newer release copies the folder of an older one: the copy goes on, and the other stays.
@@ -83,7 +83,7 @@ def named(folders: Iterable[Folder], session_id: str) -> list[SessionInfo]:
     endings = (f"-{session_id[:8]}.json", f"-{session_id[:8]}.jsonl")
     found: list[SessionInfo] = []
     for folder in folders:
-        files = [file for file in _session_files(folder, False) if file.endswith(endings)]
+        files = [file for file in session_files(folder, False) if file.endswith(endings)]
         found += [info for info in _chosen(_infos(folder, files)) if info.id == session_id]
     return sorted(found, key=lambda info: info.updated, reverse=True)
 
@@ -129,7 +129,7 @@ def info_of(file: Path, project: str | None = None) -> SessionInfo:
     return _info(folder, str(file))
 
 
-def _session_files(folder: Folder, subagents: bool) -> list[str]:
+def session_files(folder: Folder, subagents: bool) -> list[str]:
     """The files in a folder, as the CLI sorts them; with those of subagents, which have folders of their own."""
     found: list[str] = []
     try:

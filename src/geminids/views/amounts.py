@@ -1,10 +1,13 @@
-"""Amounts as people read them: times and tokens."""
+"""Amounts as people read them: times, tokens and money."""
 
 from __future__ import annotations
 
+from decimal import Decimal
+
+from geminids.events.cost import Cost
 from geminids.events.model import Usage
 
-__all__ = ["count", "duration", "tokens"]
+__all__ = ["count", "dollars", "duration", "money", "tokens"]
 
 
 def duration(ms: float) -> str:
@@ -48,6 +51,35 @@ def tokens(usage: Usage) -> str:
         more = usage.total - (usage.input or 0) - (usage.output or 0)
         told += [f"{more:,} thinking or tool prompts"] if more > 0 else []
     return " · ".join(told)
+
+
+def dollars(amount: Decimal) -> str:
+    """An amount to the hundredth of a cent, or to the cent where it is large.
+
+    >>> dollars(Decimal("0.01234")), dollars(Decimal("0.000004")), dollars(Decimal(0)), dollars(Decimal("12.345"))
+    ('$0.0123', 'under $0.0001', '$0', '$12.34')
+    """
+    if 0 < amount < Decimal("0.00005"):
+        return "under $0.0001"
+    return f"${amount:,.2f}" if amount >= 1 else f"${amount:.4f}" if amount else "$0"
+
+
+def money(cost: Cost) -> str:
+    """What a run costs, and how well that is known; nothing where no real model was asked.
+
+    >>> money(Cost(usd=Decimal("0.01234"), basis="estimate", auth_mode="key"))
+    'about $0.0123'
+    >>> money(Cost(list_price=Decimal("0.5"), basis="exact", auth_mode="account"))
+    '$0.5000 by list price (the sign-in has a bill of its own)'
+    """
+    if cost.auth_mode == "none":
+        return ""
+    about = "about " if cost.basis == "estimate" else ""
+    if cost.usd is not None:
+        return f"{about}{dollars(cost.usd)}"
+    if cost.list_price is not None:
+        return f"{about}{dollars(cost.list_price)} by list price (the sign-in has a bill of its own)"
+    return f"cost not known: no price for {', '.join(cost.unpriced)}" if cost.unpriced else ""
 
 
 def count(number: int, what: str, many: str | None = None) -> str:

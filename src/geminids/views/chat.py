@@ -16,7 +16,7 @@ from geminids.events.model import (
     Thought,
     ToolStarted,
 )
-from geminids.views.amounts import duration, tokens
+from geminids.views.amounts import duration, money, tokens
 from geminids.views.chat_permission import choices, question
 from geminids.views.footer import footer
 from geminids.views.safe import one_line
@@ -126,5 +126,6 @@ def _ending(event: Finished, whole: list[Styled]) -> list[Styled]:
         return whole
     models = [one_line(used.model) for used in event.usage.models] if event.usage else []
     told = [duration(event.duration_ms), ", ".join(models), tokens(event.usage) if event.usage else ""]
+    told.append(one_line(money(event.cost)) if event.cost is not None else "")
     ended = [line for line in whole[1:] if line.plain.startswith("ended ")]
     return [Styled(" · ".join(filter(None, told)), "dim"), *ended]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from decimal import Decimal
 
 from rich.text import Text
 
+from geminids.events.cost import Cost
 from geminids.events.model import ModelUsage, Thought, Usage
 from geminids.sessions.handed_over import own_words
 from geminids.sessions.transcript import Entry, Prompt, Said
-from geminids.views.amounts import count
+from geminids.views.amounts import count, money
 from geminids.views.safe import clean, one_line
 
 __all__ = ["cost", "last_exchange", "thoughts"]
@@ -18,8 +20,8 @@ _COUNTS = ("input", "cached", "output", "thinking")
 _ROWS = 6
 
 
-def cost(turns: Sequence[Usage]) -> Iterator[Text]:
-    """The tokens of a chat, by model; a number that is not known is a question mark."""
+def cost(turns: Sequence[Usage], costs: Sequence[Cost] = ()) -> Iterator[Text]:
+    """The tokens of a chat, by model, and its money; a number that is not known is a question mark."""
     if not turns:
         yield Text("no tokens yet: nothing was answered")
         return
@@ -40,6 +42,23 @@ def cost(turns: Sequence[Usage]) -> Iterator[Text]:
     for number, row in enumerate(table):
         numbers = (cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))
         yield Text("  ".join((row[0].ljust(widths[0]), *numbers)), "dim" if not number else "")
+
+    if told := one_line(money(_together(costs))) if costs else "":
+        yield Text(told, "dim")
+
+
+def _together(costs: Sequence[Cost]) -> Cost:
+    """The turns as one: it is as well known as the least known of them."""
+    # A turn that has asked nobody, or that nobody knows anything of, makes the sum an estimate.
+    known = [one for one in costs if one.basis != "unknown" or one.unpriced]
+    paid, listed = [one.usd for one in known], [one.list_price for one in known]
+    return Cost(
+        usd=None if None in paid or not known else sum(filter(None, paid), Decimal(0)),
+        list_price=None if None in listed or not known else sum(filter(None, listed), Decimal(0)),
+        basis="exact" if all(one.basis == "exact" for one in costs) else "estimate",
+        auth_mode=costs[-1].auth_mode,
+        unpriced=tuple(dict.fromkeys(name for one in costs for name in one.unpriced)),
+    )
 
 
 def _sum(uses: Sequence[Usage] | Sequence[ModelUsage], name: str) -> str:

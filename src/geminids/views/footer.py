@@ -11,7 +11,7 @@ from rich.text import Text
 
 from geminids.events.model import EndedProcess, Finished, Started
 from geminids.outcome import Failure
-from geminids.views.amounts import count, duration, tokens
+from geminids.views.amounts import count, duration, money, tokens
 from geminids.views.safe import clean, one_line
 
 __all__ = ["Seen", "footer", "resume_words"]
@@ -41,8 +41,10 @@ def footer(event: Finished, seen: Seen) -> Iterator[Text]:
         yield from _why(event)
     if event.ended:
         yield Text(_ended(event.ended), "yellow")
-    if event.usage is not None and (told := tokens(event.usage)):
-        yield Text(told, "dim")
+    used = tokens(event.usage) if event.usage is not None else ""
+    costs = one_line(money(event.cost)) if event.cost is not None else ""
+    if used or costs:
+        yield Text(" · ".join(filter(None, (used, costs))), "dim")
     if event.session_id and seen.answered and not event.clear_session:
         cwd = seen.started.cwd if seen.started else None
         resume = resume_words("run", event.session_id, offline=seen.offline, home=seen.home, cwd=cwd)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from geminids.events.encoding import encode_json
 from geminids.events.model import Event, Finished, encode_event
 
 __all__ = ["flush", "print_answer", "print_events"]
@@ -18,10 +19,13 @@ def print_events(*events: Event) -> None:
 
 
 def print_answer(*events: Event) -> None:
-    """The answer, when it is whole."""
+    """The answer, when it is whole; where a schema was asked for, its JSON value alone."""
     if not sys.stdout:
         return
     for event in events:
+        if isinstance(event, Finished) and event.value is not None:
+            sys.stdout.buffer.write(encode_json(event.value) + b"\n")
+            continue
         if isinstance(event, Finished) and event.answer:
             text = event.answer if event.answer.endswith("\n") else event.answer + "\n"
             sys.stdout.buffer.write(text.encode("utf-8", "replace"))

@@ -110,6 +110,8 @@ class Status:
         self._wrote = None
 
     def _noticed(self, event: Notice, now: float) -> None:
+        if event.code == "stall":
+            return  # our own: it changes nothing
         # The CLI has spoken, if only on stderr: it has loaded. Notices before the spawn are our own.
         if self._spawned and self._what == "starting":
             self._turn_to("thinking", now)

@@ -103,7 +103,10 @@ class TerminalView:
         elif isinstance(event, ToolFinished):
             self._tool(event)
         elif isinstance(event, Notice):
-            if event.level in ("warning", "error") and event.code != "retry":
+            if event.code == "stall":
+                self._below_text()
+                self._screen.line(Styled(f"… {one_line(event.message)}", "yellow"), indent=2)
+            elif event.level in ("warning", "error") and event.code != "retry":
                 self._below_text()
                 self._screen.paragraph(Styled(f"! {one_line(event.message)}", "yellow"), indent=2)
         elif isinstance(event, Started):

@@ -40,13 +40,14 @@ _LONGEST = 2000
 
 
 class Remark(msgspec.Struct, frozen=True):
-    """One line that is worth a notice; `attempt` and `http_status` for a retry."""
+    """One line that is worth a notice; `attempt`, `http_status` and the wait before the next one for a retry."""
 
     level: Literal["debug", "info", "warning", "error"]
     code: str
     message: str
     attempt: int | None = None
     http_status: int | None = None
+    next_s: float | None = None
 
 
 class StderrReader:
@@ -130,8 +131,9 @@ def _about_attempt(attempt: re.Match[str], text: str) -> Remark:
     failed = f"attempt {number} failed ({f'HTTP {status}' if status else 'no answer'})"
     again = _AGAIN.search(text)
     if again:
-        when = f" in {int(again[1]) / 1000:.1f} s" if again[1] else ""
-        return Remark("warning", "retry", f"{failed}; trying again{when}", number, status)
+        wait = int(again[1]) / 1000 if again[1] else None
+        when = "" if wait is None else f" in {wait:.1f} s"
+        return Remark("warning", "retry", f"{failed}; trying again{when}", number, status, wait)
     if _GAVE_UP in text:
         return Remark("error", "gave_up", f"{failed}; the CLI gave up", number, status)
     return Remark("warning", "attempt", failed, number, status)

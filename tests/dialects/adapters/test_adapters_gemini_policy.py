@@ -118,7 +118,7 @@ def test_bad_paths(path: str) -> None:
     "fields",
     [
         {"effort": "huge"},
-        {"max_budget_usd": 1.0},
+        {"max_budget_usd": -1.0},
         {"permissions": PermissionPolicy(mode="yolo")},  # type: ignore[arg-type]
         {"permissions": PermissionPolicy(file_write="maybe")},  # type: ignore[arg-type]
         {"permissions": PermissionPolicy(writable_paths=("a",)), "allowed_tools": ("write_file",)},
@@ -171,3 +171,8 @@ def test_writable_paths(tmp_path: Path) -> None:
 def test_no_paths(policy: PermissionPolicy | None) -> None:
     """Where the policy names none, or a mode makes them void."""
     assert writable_folders(policy, "/") is None
+
+
+def test_a_budget_in_dollars() -> None:
+    """Is held by our own."""
+    assert _ours(max_budget_usd=1.5).max_budget == 1.5

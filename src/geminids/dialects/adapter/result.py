@@ -87,6 +87,7 @@ def result_of(
     # Not the one of the start: a CLI that never announced its session has stored none, and it could not be resumed.
     session = None if lost else finished.session_id
     usage = _usage(finished.usage)
+    usd = finished.cost.usd if finished.cost is not None else None
     return AdapterExecutionResult(
         success=ok,
         # As Node tells it: a process that a signal ended has no exit code.
@@ -102,6 +103,7 @@ def result_of(
         usage_basis="per_run" if usage else None,
         **_session_fields(session, started),
         model=model,
+        cost_usd=float(usd) if usd is not None else None,
         result_json=_result_json(finished, message),
         summary=finished.answer,
         # A new session in place of a lost one is to be kept.

@@ -14,6 +14,7 @@ from geminids.dialects.adapters.options import AgentOptions, PermissionPolicy
 from geminids.errors import OptionsError
 from geminids.events.model import PermissionAsked
 from geminids.options import Options, Permissions, make_options
+from geminids.options.values import dollars
 from geminids.toolchain.tools import BUILT_IN, tools_with
 
 __all__ = ["is_within", "options_for", "writable_folders"]
@@ -37,6 +38,7 @@ def options_for(asked: AgentOptions, base: Options) -> Options:
         "cwd": asked.cwd,
         "model": asked.model,
         "max_turns": asked.max_turns,
+        "max_budget": asked.max_budget_usd,
         "effort": _EFFORTS.get(asked.effort or "", asked.effort),
         "resume": asked.resume or None,
         "approval": "yolo" if policy is not None and policy.mode else None,
@@ -85,8 +87,8 @@ def _problems(asked: AgentOptions) -> Iterator[tuple[str, str]]:
                 yield f"{name}[{index}]", what
     if asked.effort is not None and asked.effort not in ("minimal", "low", "medium", "high", *_EFFORTS):
         yield "effort", f"is {asked.effort!r}: it is minimal, low, medium, high, xhigh or max"
-    if asked.max_budget_usd is not None:
-        yield "max_budget_usd", "cannot be held: the prices of a run are not known here"
+    if asked.max_budget_usd is not None and (what := dollars(asked.max_budget_usd)):
+        yield "max_budget_usd", what
     if asked.permissions is not None:
         yield from _policy_problems(asked.permissions, asked.allowed_tools)
 

@@ -28,7 +28,7 @@ from geminids.dialects.agent_events.model import (
 )
 from geminids.dialects.agent_events.notices import is_failed_request, told_of
 from geminids.dialects.agent_events.payloads import decided, request_of, result_of, thinking_of, use_of
-from geminids.dialects.agent_events.usage import AgentUsage, tokens_of
+from geminids.dialects.agent_events.usage import AgentUsage, cost_of, tokens_of
 from geminids.dialects.announced import announced_in
 from geminids.events import model
 from geminids.events.model import Event, Finished, Notice, Started, ToolFinished, ToolStarted
@@ -225,7 +225,7 @@ class Translator:
         self._end_message(event.at, out)
         failed = self._failed_request or (event.failure is not None and event.failure.http_status is not None)
         tokens = tokens_of(event, self._requests, failed_request=failed, warm=self._is_warm)
-        usage = AgentUsage(len(self._inputs), tokens)
+        usage = AgentUsage(len(self._inputs), tokens, cost_of(event))
         error, done = ending_of(event, usage, was_started=was_started, resume=self._resume)
         if error is not None:
             out.append(self._new("error", event.at, *error))

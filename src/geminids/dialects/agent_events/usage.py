@@ -8,7 +8,7 @@ import msgspec
 
 from geminids.events.model import Finished, ModelUsage, TokensUsed, Usage
 
-__all__ = ["AgentUsage", "Input", "Output", "Record", "TokenUsage", "Tokens", "tokens_of"]
+__all__ = ["AgentUsage", "Input", "Money", "Output", "Record", "TokenUsage", "Tokens", "cost_of", "tokens_of"]
 
 _MOST = 2**53 - 1  # what JSON's readers keep exactly
 _CUT_SHORT = ("interrupted", "timed_out")
@@ -56,11 +56,26 @@ class Tokens(msgspec.Struct, frozen=True, omit_defaults=True):
     records: tuple[Record, ...] = ()
 
 
+class Money(msgspec.Struct, frozen=True):
+    """What a run costs; `agent-estimate`: by the prices that the agent's side knows, not by a bill."""
+
+    amount: float
+    currency: str = "USD"
+    source: str = "agent-estimate"
+
+
 class AgentUsage(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """The usage of a run: distinct tool calls, and tokens where true counts exist."""
+    """The usage of a run: distinct tool calls, tokens where true counts exist, and money where it is known."""
 
     tool_uses: int
     tokens: Tokens | None = None
+    cost: Money | None = None
+
+
+def cost_of(finished: Finished) -> Money | None:
+    """What is paid for a run, where that is known."""
+    usd = finished.cost.usd if finished.cost is not None else None
+    return None if usd is None else Money(float(usd))
 
 
 def tokens_of(

@@ -185,13 +185,16 @@ class Speaker:
     def _totals(self, steps: int) -> FinalMetrics:
         """As the end tells them; where it does not, the requests that were told of."""
         usage = self._finished.usage if self._finished else None
+        cost = self._finished.cost if self._finished else None
+        usd = float(cost.usd) if cost is not None and cost.usd is not None else None
         if usage is not None and usage.input is not None:
-            return totals_of(usage, steps)
+            return msgspec.structs.replace(totals_of(usage, steps), total_cost_usd=usd)
         sums = metrics_of(self._tokens) or Metrics()
         return FinalMetrics(
             total_prompt_tokens=sums.prompt_tokens,
             total_completion_tokens=sums.completion_tokens,
             total_cached_tokens=sums.cached_tokens,
+            total_cost_usd=usd,
             total_steps=steps,
         )
 

@@ -84,6 +84,7 @@ class FinalMetrics(_Part, frozen=True, kw_only=True):
     total_prompt_tokens: int | None = None
     total_completion_tokens: int | None = None
     total_cached_tokens: int | None = None
+    total_cost_usd: float | None = None
     total_steps: int
     extra: dict[str, int] | None = None
 

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from geminids.dialects.claude.lines import Denial, ErrorLine, Message, Result, TextBlock, Usage
-from geminids.dialects.claude.usage import models_of, usage_of_run
+from geminids.dialects.claude.usage import cost_of_run, models_of, usage_of_run
 from geminids.dialects.claude.voice import Voice
 from geminids.events.model import Finished, ToolFinished, ToolStarted
 
@@ -87,6 +87,7 @@ def result(finished: Finished | None, ending: Ending, voice: Voice) -> Result:
         duration_api_ms=ending.clock.free(whole),
         num_turns=ending.turns,
         session_id=(finished.session_id if finished else None) or voice.session_id,
+        total_cost_usd=cost_of_run(finished),
         usage=usage_of_run(finished),
         model_usage=models_of(finished),
         permission_denials=ending.denials,

@@ -174,6 +174,7 @@ class Result(Struct, frozen=True, kw_only=True, tag_field="type", tag="result", 
     result: str | UnsetType = UNSET
     stop_reason: str | UnsetType = UNSET
     session_id: str
+    total_cost_usd: float | UnsetType = UNSET
     usage: Usage | UnsetType = UNSET
     model_usage: dict[str, ModelTokens] | UnsetType = field(name="modelUsage", default=UNSET)
     permission_denials: list[Denial]

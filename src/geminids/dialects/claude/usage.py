@@ -10,7 +10,7 @@ from geminids.dialects.claude.lines import ModelTokens, Usage
 from geminids.events.model import Finished, ModelUsage, TokensUsed
 from geminids.events.model import Usage as RunUsage
 
-__all__ = ["models_of", "usage_of", "usage_of_run"]
+__all__ = ["cost_of_run", "models_of", "usage_of", "usage_of_run"]
 
 _Counts = TokensUsed | RunUsage | ModelUsage
 _UNKNOWN = Usage()
@@ -30,10 +30,25 @@ def usage_of_run(finished: Finished | None) -> Usage | UnsetType:
     return _usage(finished.usage)
 
 
+def cost_of_run(finished: Finished | None) -> float | UnsetType:
+    """What is paid for it; what an account or Vertex bills is not known."""
+    usd = finished.cost.usd if finished is not None and finished.cost is not None else None
+    return UNSET if usd is None else float(usd)
+
+
 def models_of(finished: Finished | None) -> dict[str, ModelTokens] | UnsetType:
     if finished is None or finished.usage is None:
         return UNSET
-    return {one.model: ModelTokens(_fresh(one), _written(one), one.cached) for one in finished.usage.models}
+    paid = {one.model: one.usd for one in finished.cost.models} if finished.cost is not None else {}
+    return {
+        one.model: ModelTokens(
+            _fresh(one),
+            _written(one),
+            one.cached,
+            cost=None if (usd := paid.get(one.model)) is None else float(usd),
+        )
+        for one in finished.usage.models
+    }
 
 
 def _usage(counts: _Counts) -> Usage:

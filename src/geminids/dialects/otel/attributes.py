@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -19,7 +20,7 @@ __all__ = [
     "tool_end_attributes",
 ]
 
-Attributes = dict[str, str | int]
+Attributes = dict[str, str | int | float]
 
 
 def run_attributes(agent_name: str, provider: str) -> Attributes:
@@ -52,11 +53,15 @@ def input_attributes(event: Started) -> Attributes:
 
 def finished_attributes(event: Finished, *, content: bool) -> Attributes:
     used = event.usage
-    told: dict[str, str | int | None] = {
+    cost = event.cost
+    told: dict[str, str | int | float | None] = {
         "gen_ai.conversation.id": event.session_id,
         "geminids.run.id": event.run_id,
         "geminids.outcome": event.outcome,
         "geminids.exit_code": event.exit_code,
+        # The conventions have no name for money.
+        "geminids.cost.usd": float(cost.usd) if cost is not None and cost.usd is not None else None,
+        "geminids.cost.basis": cost.basis if cost is not None else None,
     }
     if used is not None:
         told |= _tokens(used.input, used.cached, used.output, used.thinking, used.tool)
@@ -95,7 +100,7 @@ def tool_attributes(event: ToolStarted) -> Attributes:
 
 
 def tool_end_attributes(event: ToolFinished, *, content: bool) -> Attributes:
-    told: dict[str, str | int | None] = {"geminids.tool.exit_code": event.exit_code}
+    told: dict[str, str | int | float | None] = {"geminids.tool.exit_code": event.exit_code}
     if content:
         told["gen_ai.tool.call.arguments"] = None if event.input is None else _json(event.input)
         told["gen_ai.tool.call.result"] = event.output
@@ -112,7 +117,7 @@ def permission_attributes(event: PermissionDecided) -> Attributes:
 
 def _tokens(
     given: int | None, cached: int | None, output: int | None, thinking: int | None, tool: int | None
-) -> dict[str, str | int | None]:
+) -> Mapping[str, str | int | float | None]:
     """Cached tokens and those of tool prompts are part of the input, thinking is part of the output.
 
     Where a part is not known, neither is the whole.
@@ -124,7 +129,7 @@ def _tokens(
     }
 
 
-def _known(told: dict[str, str | int | None]) -> Attributes:
+def _known(told: Mapping[str, str | int | float | None]) -> Attributes:
     return {name: value for name, value in told.items() if value is not None}
 
 

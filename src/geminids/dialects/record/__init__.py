@@ -195,6 +195,7 @@ class Speaker:
         if finished is None:
             response = self._text.getvalue() or None
             return Record(agent_version=version, response=response, cakit_exit_code=1)
+        usd = finished.cost.usd if finished.cost is not None else None
         record = Record(
             agent_version=version,
             runtime_seconds=finished.duration_ms / 1000,
@@ -203,6 +204,7 @@ class Speaker:
             llm_calls=self._llm_calls(finished),
             tool_calls=self._tool_calls(finished),
             command_exit_code=finished.exit_code,
+            total_cost=float(usd) if usd is not None else None,
         )
         return replace(record, cakit_exit_code=_exit_code(finished, record))
 

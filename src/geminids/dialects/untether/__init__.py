@@ -37,7 +37,6 @@ from geminids.events.model import (
     TokensUsed,
     ToolFinished,
     ToolStarted,
-    Usage,
 )
 from geminids.sessions.tokens import ResumeToken, extract_resume_token, format_resume_line
 
@@ -228,7 +227,7 @@ class Translator:
                 answer=event.text,
                 resume=None if event.clear_session else self._token(self._session_id),
                 error=error,
-                usage=_usage(event.usage, event.duration_ms),
+                usage=_usage(event),
             )
         )
 
@@ -253,9 +252,11 @@ _HANDLERS: dict[type, _Handler] = {
 }
 
 
-def _usage(usage: Usage | None, duration_ms: int) -> RunUsage | None:
+def _usage(event: Finished) -> RunUsage | None:
+    usage, usd = event.usage, event.cost.usd if event.cost is not None else None
     if usage is None or (usage.input is None and usage.output is None):
         return None
     cached = UNSET if usage.cached is None else usage.cached
     tokens = TokenUsage(input_tokens=usage.input, output_tokens=usage.output, cache_read_tokens=cached)
-    return RunUsage(usage=tokens, duration_ms=duration_ms)
+    cost = UNSET if usd is None else float(usd)
+    return RunUsage(usage=tokens, duration_ms=event.duration_ms, total_cost_usd=cost)

@@ -81,6 +81,7 @@ class RunUsage(msgspec.Struct, frozen=True, kw_only=True):
 
     usage: TokenUsage
     duration_ms: int
+    total_cost_usd: float | UnsetType = UNSET
 
 
 class StartedEvent(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="started"):

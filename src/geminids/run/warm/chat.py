@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from geminids.errors import GeminidsError
+from geminids.events.cost import Cost
 from geminids.events.model import Usage
 from geminids.options import Approval, Options, make_options
 from geminids.run.patience import see_through
@@ -32,6 +33,7 @@ _OF_A_TURN = (
     "literal",
     "max_turns",
     "permission_timeout",
+    "stall_after",
     "template",
     "timeout",
     "variables",
@@ -51,6 +53,7 @@ class Chat:
     ) -> None:
         self.on_permission = on_permission
         self.usage: list[Usage] = []
+        self.costs: list[Cost] = []
         """The tokens of each turn so far."""
         self.seating = Seating(pool, options, environ, asks=on_permission is not None)
         self._pool = pool
@@ -178,4 +181,6 @@ class Chat:
     def ended(self, prompt: str, result: Result) -> None:
         if result.usage is not None:
             self.usage.append(result.usage)
+        if result.cost is not None:
+            self.costs.append(result.cost)
         self.seating.ended(prompt, result)

@@ -14,6 +14,7 @@ from geminids.events.model import Decision, EndedProcess, Event, Started, Tokens
 from geminids.launch.warm import WarmPlan
 from geminids.options import Options
 from geminids.process.marker import Mark
+from geminids.run.cost import Bill
 from geminids.run.gate import RunGate
 from geminids.run.outbox import Outbox
 from geminids.run.stopping import Stopping, listed
@@ -214,6 +215,10 @@ class WarmLane:
         of_turn = self._turn.ended if self._turn is not None else []
         others = [one for one in self._process.ended if one.pid != self._process.pid]
         return listed([*of_turn, *others], self._process.redactor)
+
+    @property
+    def bill(self) -> Bill | None:
+        return self._turn.bill if self._turn is not None else None
 
     @property
     def complete(self) -> bool:

@@ -11,6 +11,7 @@ from geminids.events.ledger import Ledger
 from geminids.events.model import Decision, EndedProcess, Event, Finished, Started
 from geminids.ids import new_run_id
 from geminids.outcome import Failure
+from geminids.run.cost import Bill
 from geminids.run.finishing import finished_of
 from geminids.run.outbox import Outbox
 from geminids.run.result import Result
@@ -109,6 +110,7 @@ class _Traces(msgspec.Struct, frozen=True):
     ended: tuple[EndedProcess, ...] = ()
     complete: bool = False
     decisions: tuple[Decision, ...] = ()
+    bill: Bill | None = None
 
     def redacted(self, text: str) -> str:
         return text  # the owner did

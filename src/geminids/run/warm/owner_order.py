@@ -23,6 +23,7 @@ _PATHS = (
     "include_dirs",
     "skills",
     "env_file",
+    "prices",
     "record",
     "replay",
 )

@@ -126,6 +126,9 @@ class Pool:
             for name, why in (
                 ("session_id", "cannot be chosen for a chat: the CLI makes it"),
                 ("telemetry", "is written by a process, not by a chat"),
+                ("schema", "is for single runs: ask for JSON in the prompt, or use ask"),
+                ("retries", "is for single runs: a chat goes on with its next prompt"),
+                ("fallback_models", "is for single runs: a chat has set_model"),
             )
             if getattr(merged, name)
         ]
@@ -210,7 +213,7 @@ class Pool:
         # The CLI would count the turns of the whole session: each prompt's are counted on our side.
         options = msgspec.structs.replace(options, max_turns=None, resume=None)
         plan = make_warm_plan(options, asks=seating.asks, environ=seating.environ, gate=seating.gate)
-        if seating.gate.is_open and self._keeper is None:
+        if seating.gate.lease is not None and self._keeper is None:
             from geminids.gateway.host import keep_open
 
             # Its processes know the address: it stays while they live, whether a chat is open or not.

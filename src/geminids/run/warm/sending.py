@@ -16,7 +16,9 @@ from geminids.events.model import Decision, EndedProcess, Event, Started
 from geminids.ids import new_run_id
 from geminids.launch.refused import Refused
 from geminids.options import Options
+from geminids.run.cost import Bill
 from geminids.run.finishing import finished_of
+from geminids.run.gate import LIMITS
 from geminids.run.mishaps import our_fault
 from geminids.run.outbox import Events, Outbox
 from geminids.run.patience import see_through
@@ -188,7 +190,7 @@ class Sending:
         options = msgspec.structs.replace(self.options, resume=self._chat.session_id)
         seating = self._chat.seating
         # What the chat may spend is spent on this lane too.
-        options = msgspec.structs.replace(options, max_budget=None, max_tokens=None, max_requests=None)
+        options = msgspec.structs.replace(options, **dict.fromkeys(LIMITS))
         budgets = seating.gate.purses
         run = self._run = Run(self._prompt, options, notices=seating.take_notices(), budgets=budgets)
         self._chat.seating.let_go()
@@ -262,6 +264,10 @@ class Sending:
         if self._seat is None or self._turn is None:
             return ()
         return listed(self._turn.ended, self._seat.process.redactor)
+
+    @property
+    def bill(self) -> Bill | None:
+        return self._turn.bill if self._turn is not None else None
 
     @property
     def complete(self) -> bool:

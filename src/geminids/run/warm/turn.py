@@ -23,11 +23,14 @@ from geminids.events.model import (
     Usage,
 )
 from geminids.options import Options
+from geminids.run.cost import Bill, bill_of, prepare
 from geminids.run.deadlines import Deadlines
 from geminids.run.journal import Journal
 from geminids.run.merge import Merge
 from geminids.run.outbox import Outbox
 from geminids.run.overseer import Overseer, ending_of
+from geminids.run.stall import StallWatch
+from geminids.run.stall_scene import situation_of
 from geminids.run.stopping import Stopping
 from geminids.run.usage import counted, differences, overseen
 from geminids.run.warm.asks import asked_of, option_of
@@ -49,6 +52,7 @@ if TYPE_CHECKING:
 
     from geminids.gateway.told import Halt
     from geminids.process.tree import Ended
+    from geminids.run.stall_situation import Situation
 
 __all__ = ["WarmTurn"]
 
@@ -84,9 +88,10 @@ class WarmTurn:
         )
         self._books = WarmJournalTranslator(ledger, self._redactor, self._updates, seat.known)
         self._journal = self._follow()
-        self._overseer = (
-            None if seat.gate is None else Overseer(seat.gate, ledger, self._put_seen, self._on_halt)
-        )
+        gate = seat.gate
+        overseen = gate is not None and gate.lease is not None
+        self._overseer = Overseer(gate, ledger, self._put_seen, self._on_halt) if gate and overseen else None
+        self._allowance = gate.allowance() if gate is not None else None
         self._stopping = Stopping()
         self._asks: dict[str, tuple[Note, PermissionAsked, float]] = {}
         self._shells: dict[str, None] = {}
@@ -100,6 +105,10 @@ class WarmTurn:
         self._unanswered = False
         self._asked_models = False
         self.deadlines = Deadlines(options)
+        self._retried: tuple[Remark, float] | None = None
+        self._stall = StallWatch(
+            options, self.deadlines, ledger, self._redactor, self._put_stall, self._situation
+        )
         self.ended: list[Ended] = []
 
     def stop(self, reason: str, *, by_deadline: bool = False) -> None:
@@ -118,8 +127,11 @@ class WarmTurn:
         self._stop, self._cleaned = anyio.Event(), anyio.Event()
         self.deadlines.started()
         self.deadlines.heard(stdout=True)
+        if self._allowance is not None and (halt := self._allowance.begin()):
+            self._on_halt(halt)
         if self._stopping.reason is not None:
             return
+        prepare(self._options)
         process.turns += 1
         self._sent_at = time.time()
         process.attach(self._seat.session_id, self)
@@ -130,6 +142,7 @@ class WarmTurn:
                 pending = process.connection.begin(prompt)
                 tasks.start_soon(self._journal.watch)
                 tasks.start_soon(self.deadlines.watch, self._on_deadline)
+                tasks.start_soon(self._stall.watch)
                 if self._overseer is not None:
                     tasks.start_soon(self._overseer.watch)
                 tasks.start_soon(self._stop_when_asked, pending)
@@ -147,8 +160,8 @@ class WarmTurn:
     def ending(self) -> Ending:
         """What it was."""
         stopping = self._stopping
-        if self._overseer is not None and self._overseer.halted is not None:
-            return ending_of(self._overseer.halted)
+        if self._halted is not None:
+            return ending_of(self._halted)
         if stopping.reason == _TOO_MANY_TURNS:
             return max_turns()
         if stopping.wanted and not (self._stopped and self._stopped.reason == "end_turn"):
@@ -176,6 +189,21 @@ class WarmTurn:
             )
         )
         return ending if self._overseer is None else self._overseer.explained(ending)
+
+    @property
+    def _halted(self) -> Halt | None:
+        """What has stopped the turn, where that was its budget or the gateway."""
+        if self._overseer is not None:
+            return self._overseer.halted
+        halted = self._allowance.halted if self._allowance is not None else None
+        # It counts to the end: what it finds when the turn is over has stopped nothing.
+        return halted if halted is not None and halted.message == self._stopping.reason else None
+
+    @property
+    def bill(self) -> Bill:
+        """Who pays."""
+        options, mode = self._options, self._seat.process.plan.auth.mode
+        return bill_of(options, mode, model=options.model, overseen=self._overseer is not None)
 
     def usage(self, known: Sequence[TokensUsed]) -> tuple[list[TokensUsed], Usage | None]:
         """The requests that have not been told yet, and the usage."""
@@ -223,6 +251,8 @@ class WarmTurn:
         events: list[Event] = []
         for remark in remarks:
             retry = Retry(remark.attempt, remark.http_status) if remark.code == "retry" else None
+            if retry is not None:
+                self._retried = (remark, time.monotonic())
             events.append(self._ledger.notice(remark.level, remark.code, remark.message, retry))
         self._merge.add(events)
 
@@ -294,8 +324,25 @@ class WarmTurn:
         self.deadlines.heard(stdout=False)
         self._merge.add(events)
 
+    def _put_stall(self, events: list[Event]) -> None:
+        self._merge.add(events)
+
+    def _situation(self) -> Situation | None:
+        """What is known now, for whoever asks why nothing is heard."""
+        if self._stopping.reason is not None:
+            return None
+        return situation_of(
+            self._options,
+            self._seat.process.pid,
+            permission=next(((asked, began) for _, asked, began in self._asks.values()), None),
+            tools=self._updates.running,
+            overseer=self._overseer,
+            retried=self._retried,
+            spoke_at=self.deadlines.spoke_at,
+        )
+
     def _on_deadline(self, reason: str) -> None:
-        self.stop(reason, by_deadline=True)
+        self.stop(self._stall.explained(reason), by_deadline=True)
 
     async def _stop_when_asked(self, pending: Pending) -> None:
         """Cancel in the CLI's own way, then see to what that has not ended; its neighbours notice nothing."""
@@ -402,5 +449,8 @@ class WarmTurn:
         self._asked_models |= any(
             type(one) is ToolFinished and one.name in _ASK_MODELS and one.status != "denied" for one in events
         )
+        self._stall.saw(events)
         self._fold.add(events)
         self._outbox.put(events, size)
+        if self._allowance is not None and (halt := self._allowance.hear(events)):
+            self._on_halt(halt)

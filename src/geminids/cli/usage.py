@@ -1,0 +1,216 @@
+"""`geminids usage`: the tokens of all stored sessions, and what they cost."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterator
+from datetime import date, datetime, time, timedelta
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from geminids.views.usage import Key, Report, Row
+
+__all__ = ["usage"]
+
+_KEYS = ("day", "model", "project", "session")
+_AGO = re.compile(r"(\d{1,5})([dw])")
+_NUMBERS = ("requests", "input", "cached", "output", "thinking", "tool", "total")
+
+
+def _keys(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str, ...]:
+    keys = tuple(dict.fromkeys(key.strip() for key in value.split(",") if key.strip()))
+    odd = [key for key in keys if key not in _KEYS]
+    if odd or not keys:
+        raise click.UsageError(f"--by: {odd[0] if odd else 'nothing'} is none of {', '.join(_KEYS)}")
+    return keys
+
+
+def _day(ctx: click.Context, param: click.Parameter, value: str | None) -> date | None:
+    """A date, or so many days back: 1d is today alone."""
+    if value is None:
+        return None
+    try:
+        if ago := _AGO.fullmatch(value):
+            days = int(ago[1]) * (7 if ago[2] == "w" else 1)
+            return date.today() - timedelta(max(days - 1, 0))
+        return date.fromisoformat(value)
+    except (ValueError, OverflowError):
+        raise click.UsageError(
+            f"--{param.name}: {value!r} is no day: write 2026-11-16, or 7d for the last seven days"
+        ) from None
+
+
+def _project(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    if value is not None and "\0" in value:
+        raise click.UsageError("--project: a path has no NUL in it")
+    return value
+
+
+def _home(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    if value is not None and value not in ("user", "isolated") and not os.path.isdir(value):
+        raise click.UsageError(f"--home: {value} is not a folder; user and isolated are names")
+    return value
+
+
+@click.command()
+@click.option(
+    "--by",
+    default="day,model",
+    metavar="KEYS",
+    callback=_keys,
+    help=f"Of {', '.join(_KEYS)}, in any order.  [default: day,model]",
+)
+@click.option("--since", metavar="DAY", callback=_day, help="From this day on: 2026-11-16, or 7d.")
+@click.option("--until", metavar="DAY", callback=_day, help="Up to this day, and with it.")
+@click.option("--project", metavar="DIR", callback=_project, help="What was used in this folder alone.")
+@click.option(
+    "--home", metavar="HOME", callback=_home, help="user, isolated, or a folder.  [default: all that we know]"
+)
+@click.option("--prices", metavar="FILE", help="Prices of your own, which go before the list prices.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
+@click.option("--html", metavar="FILE", help="Write a page with plots, which only you can read.")
+@click.option("--force", is_flag=True, help="Write over a file that is there.")
+def usage(
+    by: tuple[Key, ...],
+    since: date | None,
+    until: date | None,
+    project: str | None,
+    home: str | None,
+    prices: str | None,
+    as_json: bool,
+    as_csv: bool,
+    html: str | None,
+    force: bool,
+) -> None:
+    """Show what Gemini CLI has used on this machine, by its session files: tokens, and their list price.
+
+    Days are those of your clock. Each request counts once, also where sessions were resumed, forked or rescued, and
+    those of subagents count for the conversation that called them.
+    """
+    if since and until and until < since:
+        raise click.UsageError(f"--until {until} is before --since {since}")
+    if as_json + as_csv + (html is not None) > 1:
+        raise click.UsageError("--json, --csv and --html: one of them")
+    report = _report(by, since, until, project, home, prices)
+    if as_json:
+        _print_json(report)
+    elif as_csv:
+        _print_csv(report)
+    elif html is not None:
+        _write_html(report, html, force)
+    elif report.used or report.troubles:
+        _print_table(report)
+    else:
+        click.echo(_nothing(since, until, project))
+
+
+def _report(
+    by: tuple[Key, ...],
+    since: date | None,
+    until: date | None,
+    project: str | None,
+    home: str | None,
+    prices: str | None,
+) -> Report:
+    import msgspec
+
+    from geminids.sessions.usage import StoredUsage, stored_usage
+    from geminids.sessions.usage_aside import aside
+
+    # A file that was last written before that day has nothing of it; a day more, for clocks that were set.
+    changed = datetime.combine(since, time()).astimezone() - timedelta(days=1) if since else None
+    folder = os.path.abspath(project) if project is not None else None
+
+    def read() -> bytes:
+        return msgspec.msgpack.encode(stored_usage(folder, home=home, since=changed))
+
+    reading = aside(read)
+    from geminids.prices import read_prices, warm_up
+    from geminids.views.usage import report_of
+
+    table = read_prices(prices) if prices is not None else None
+    warm_up()
+    stored = msgspec.msgpack.decode(reading(), type=list[StoredUsage])
+    return report_of(stored, by, since=since, until=until, table=table)
+
+
+def _nothing(since: date | None, until: date | None, project: str | None) -> str:
+    of = f" in {os.path.abspath(project)}" if project else " on this machine"
+    when = (f" since {since}" if since else "") + (f" until {until}" if until else "")
+    return f"Gemini CLI has used nothing{of}{when}: there is no session file with a request in it."
+
+
+def _print_table(report: Report) -> None:
+    from geminids.views.screen import Screen
+    from geminids.views.usage_table import print_report
+
+    screen = Screen(sys.stdout)
+    print_report(screen, report)
+    screen.flush()
+
+
+def _told(row: Row, by: tuple[Key, ...]) -> dict[str, Any]:
+    known = row.requests == 0 or row.unpriced < row.requests
+    return {
+        **dict(zip(by, row.keys, strict=False)),
+        **{name: getattr(row, name) for name in _NUMBERS},
+        "usd": float(row.usd) if known else None,
+        "usd_complete": row.unpriced == 0,
+    }
+
+
+def _print_json(report: Report) -> None:
+    import json
+
+    from geminids.cli.sessions_export import write_out
+    from geminids.views.usage import FOOTNOTE
+
+    value = {
+        "by": report.by,
+        "since": report.since and report.since.isoformat(),
+        "until": report.until and report.until.isoformat(),
+        "rows": [_told(row, report.by) for row in report.rows],
+        "total": _told(report.total, ()),
+        "sessions": report.sessions,
+        "basis": "exact",
+        "unpriced_models": report.unpriced,
+        "not_counted": FOOTNOTE,
+        "troubles": [{"file": one.file, "what": one.what} for one in report.troubles],
+    }
+    # By this library: a path that is no UTF-8 can be told, escaped.
+    write_out([json.dumps(value, indent=1).encode() + b"\n"], None)
+
+
+def _print_csv(report: Report) -> None:
+    from geminids.cli.sessions_export import write_out
+
+    write_out(_csv_lines(report), None)
+
+
+def _csv_lines(report: Report) -> Iterator[bytes]:
+    import csv
+    from io import StringIO
+
+    names = [*report.by, *_NUMBERS, "usd", "usd_complete"]
+    text = StringIO()
+    table = csv.DictWriter(text, names, lineterminator="\n")
+    table.writeheader()
+    for row in report.rows:
+        told = _told(row, report.by)
+        usd = "" if told["usd"] is None else format(row.usd.normalize(), "f")
+        table.writerow({**told, "usd": usd, "usd_complete": str(told["usd_complete"]).lower()})
+    yield text.getvalue().encode("utf-8", "surrogateescape")
+
+
+def _write_html(report: Report, out: str, force: bool) -> None:
+    from geminids.cli.sessions_export import may_write, write_out
+    from geminids.views.usage_html import html
+
+    target = may_write(out, force=force)
+    write_out((piece.encode("utf-8", "replace") for piece in html(report)), target, force=force)
+    click.echo(f"wrote {out}", err=True)

@@ -1,0 +1,59 @@
+"""The budget of a run whose requests no gateway sees: counted by its events, as they become known."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from geminids.events.model import Event, TokensUsed, ToolStarted
+from geminids.gateway.purse import Purse
+from geminids.gateway.told import Counts, Halt
+
+__all__ = ["Allowance"]
+
+
+class Allowance:
+    """Hears the events of one run or turn; `halted` says why it has to end, once there is no room for more.
+
+    A request is known when it has been answered. So the run is ended when the budget is used up and another request
+    is sure to come: the model has called a tool, or it was a subagent that asked. An answer that is the last is let
+    through, as the gateway does it.
+    """
+
+    def __init__(self, purses: Sequence[Purse]) -> None:
+        self._purses = tuple(purses)
+        self._full: Halt | None = None
+        self._full_in = 0
+        self._tool_in = 0
+        self.halted: Halt | None = None
+
+    def begin(self) -> Halt | None:
+        """Why not even a first request may leave: others have used the budget up."""
+        self.halted = next((halt for purse in self._purses if (halt := purse.no_room())), None)
+        return self.halted
+
+    def hear(self, events: Sequence[Event]) -> Halt | None:
+        """Count what is in these events; a `Halt` where the run has to end now."""
+        for event in events:
+            if type(event) is ToolStarted:
+                self._tool_in = max(self._tool_in, event.turn)
+            elif type(event) is TokensUsed:
+                self._count(event)
+        if self._full is not None and self.halted is None and self._tool_in >= self._full_in:
+            self.halted = self._full
+            return self.halted
+        return None
+
+    def _count(self, used: TokensUsed) -> None:
+        counts = Counts(
+            input=used.input,
+            cached=used.cached,
+            output=used.output,
+            thinking=used.thinking,
+            tool=used.tool,
+        )
+        # Each of them: what one has no room for, the others have spent too.
+        halts = [purse.book(used.model, counts) for purse in self._purses]
+        halt = next((one for one in halts if one is not None), None)
+        if halt is not None:
+            self._full = halt
+            self._full_in = used.turn if used.role == "main" else 0

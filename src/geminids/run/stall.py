@@ -1,0 +1,182 @@
+"""The stall watch: after so many seconds of silence it says what the run waits for, and then more and more rarely."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable, Sequence
+from typing import TYPE_CHECKING
+
+from geminids.events.ledger import Ledger
+from geminids.events.model import Event, Notice
+from geminids.options import Options
+from geminids.redact import Redactor
+from geminids.run.deadlines import Deadlines
+from geminids.run.stall_reasons import Reason, level_of, reason_of
+from geminids.run.stall_situation import Situation, Span, key_of, needs_look
+
+if TYPE_CHECKING:
+    from geminids.run.stall_processes import Look
+
+__all__ = ["StallWatch"]
+
+# How often it is asked whether the reason has changed: that costs microseconds. Processes are looked at twice for
+# each notice, so far apart, and not before.
+_POLL = 1.0
+_APART = 1.0
+_CLOSEST = 0.1
+# What was found so long ago still holds for the sentence of a time-out.
+_FRESH = 3.0
+
+
+class StallWatch:
+    """Watches one attempt. `situation` says what the lane knows now, None while it is being stopped.
+
+    Silence is: no event but notices, nothing on stdout, no byte of an answer. Notices do not break it, so that an API
+    that fails again and again is a stall, and so is a tool that says nothing for long.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        deadlines: Deadlines,
+        ledger: Ledger,
+        redactor: Redactor,
+        put: Callable[[list[Event]], None],
+        situation: Callable[[], Situation | None],
+    ) -> None:
+        self._after = options.stall_after
+        self._deadlines = deadlines
+        self._ledger = ledger
+        self._redactor = redactor
+        self._put = put
+        self._situation = situation
+        self._heard = self._quiet_since = time.monotonic()
+        self._key: Hashable = None
+        self._key_since = self._heard
+        self._told = 0
+        self._failed = False
+        self._prepared: float | None = None
+        self._latest: tuple[Reason, float] | None = None
+
+    def saw(self, events: Sequence[Event]) -> None:
+        """The run has put out these; only the last is looked at, since they may be many."""
+        if events and type(events[-1]) is not Notice:
+            self._heard = time.monotonic()
+
+    def explained(self, reason: str) -> str:
+        """The reason of a time-out; one of silence says what was waited for."""
+        if not reason.startswith("timed out:"):
+            return reason
+        try:
+            found = self._found_now()
+        except Exception:
+            return reason
+        return reason if found is None else f"{reason}; {found.words}"
+
+    async def watch(self) -> None:
+        """Look until cancelled. Whatever goes wrong here is no trouble of the run's."""
+        import anyio
+
+        self._heard = self._quiet_since = self._key_since = time.monotonic()
+        poll = _POLL if self._after is None else min(_POLL, self._after / 4)
+        while True:
+            try:
+                wait = await self._look()
+            except Exception as error:
+                wait = poll
+                self._confess(error)
+            await anyio.sleep(min(max(wait, 0.02), poll))
+
+    def _confess(self, error: Exception) -> None:
+        if not self._failed:
+            self._failed = True
+            text = self._redactor.text(f"the stall watch failed: {type(error).__name__}: {error}")
+            self._put([self._ledger.notice("debug", "stall_watch", text)])
+
+    async def _look(self) -> float:
+        """Say what there is to say; how many seconds nothing more has to be done."""
+        now = time.monotonic()
+        situation = None if self._deadlines.is_over else self._situation()
+        if situation is None:
+            return _POLL
+        self._note(situation, now)
+        due, end = self._due(), self._deadlines.silence_ends()
+        apart = _APART if self._after is None else min(_APART, self._after / 2)
+        if end is not None and end != self._prepared and end - now <= apart + 0.3:
+            self._prepared = end
+            self._latest = await self._explain(situation, max(end - now - 0.3, 0.0))
+            return 0.0
+        if due is None:
+            return _POLL if end is None else end - now - apart - 0.2
+        lead = apart if needs_look(situation) else 0.0
+        if now < due - lead:
+            return due - lead - now
+        return await self._tell(situation, due - now)
+
+    async def _tell(self, situation: Situation, seconds: float) -> float:
+        key, quiet = self._key, self._quiet_since
+        self._latest = await self._explain(situation, seconds)
+        after = self._situation()
+        if after is not None:
+            self._note(after, time.monotonic())
+        if after is None or self._deadlines.is_over or (key, quiet) != (self._key, self._quiet_since):
+            return 0.0  # it goes on, or waits for something else now
+        self._told += 1
+        if self._latest is not None:
+            reason = self._latest[0]
+            words = self._redactor.text(reason.words)
+            notice = self._ledger.notice(level_of(reason.stall), "stall", words, stall=reason.stall)
+            self._put([notice])
+        return 0.0
+
+    def _note(self, situation: Situation, now: float) -> None:
+        """Take in what has been heard, and whether the reason is another one."""
+        quiet = max(self._heard, self._deadlines.spoke_at, *_bytes_at(situation))
+        if quiet > self._quiet_since:
+            self._quiet_since, self._told = quiet, 0
+        key = key_of(situation)
+        if key != self._key:
+            self._key, self._key_since, self._told = key, now, 0
+
+    def _due(self) -> float | None:
+        """N after the last word or the change of the reason, then 2 N after that, then 4 N ..."""
+        if self._after is None:
+            return None
+        return max(self._quiet_since, self._key_since) + self._after * ((2 << self._told) - 1)
+
+    async def _explain(self, situation: Situation, seconds: float) -> tuple[Reason, float] | None:
+        """The reason after so many seconds, from two looks at the processes where they are needed."""
+        import anyio
+
+        before = look = None
+        if needs_look(situation) and situation.pid is not None:
+            # In a thread: a look takes milliseconds where there are many processes.
+            before = await anyio.to_thread.run_sync(_look_at, situation.pid, False, abandon_on_cancel=True)
+            await anyio.sleep(max(seconds, _CLOSEST))
+            look = await anyio.to_thread.run_sync(_look_at, situation.pid, True, abandon_on_cancel=True)
+        else:
+            await anyio.sleep(max(seconds, 0.0))
+        latest = self._situation() or situation
+        found = self._reason(latest, before, look)
+        return None if found is None else (found, time.monotonic())
+
+    def _found_now(self) -> Reason | None:
+        now, latest = time.monotonic(), self._latest
+        situation = self._situation()
+        if latest is not None and now - latest[1] < _FRESH and (situation is None or needs_look(situation)):
+            return latest[0]
+        return None if situation is None else self._reason(situation, None, None)
+
+    def _reason(self, situation: Situation, before: Look | None, look: Look | None) -> Reason | None:
+        span = Span(max(self._quiet_since, self._heard), time.monotonic(), time.time())
+        return reason_of(situation, span, before, look, self._redactor.text)
+
+
+def _bytes_at(situation: Situation) -> list[float]:
+    return [one.last for one in situation.requests if one.last is not None]
+
+
+def _look_at(pid: int, peers: bool) -> Look | None:
+    from geminids.run.stall_processes import look_at
+
+    return look_at(pid, peers=peers)

@@ -1,0 +1,202 @@
+"""What was used, summed up and shown."""
+
+from __future__ import annotations
+
+import io
+import re
+import xml.etree.ElementTree as ET
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from rich.cells import cell_len
+
+from geminids.prices import ModelRate, price_of
+from geminids.sessions.usage import Request, Spent, StoredUsage, Trouble
+from geminids.views.screen import Screen
+from geminids.views.usage import Report, grouped, report_of
+from geminids.views.usage_html import html
+from geminids.views.usage_table import print_report
+
+_CODE = re.compile(r"\x1b\[[0-9;]*m")
+PRO, FLASH, ODD = "gemini-2.5-pro", "gemini-2.5-flash", "model-<that>-nobody-knows"
+
+
+def spent(given: int = 1000, cached: int = 400, output: int = 100, thinking: int = 50) -> Spent:
+    return Spent(given, output, cached, thinking, 0, given + output + thinking)
+
+
+def stored(
+    *requests: tuple[str, str | None, Spent], session: str = "s1", project: str = "/repo/app"
+) -> StoredUsage:
+    made = tuple(Request(f"{session}-{at}", *request) for at, request in enumerate(requests))
+    return StoredUsage(
+        file=f"/repo/{session}.jsonl",
+        session=session,
+        project=project,
+        subagent=False,
+        started="2026-11-14T10:00:00.000Z",
+        requests=made,
+    )
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Days are those of a clock in UTC."""
+    import time
+
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.fixture
+def report() -> Report:
+    one = stored(
+        ("2026-11-14T10:00:00.000Z", PRO, spent()),
+        ("2026-11-14T11:00:00.000Z", FLASH, spent()),
+        ("2026-11-15T10:00:00.000Z", PRO, spent(300_000, 0)),
+    )
+    two = stored(("2026-11-16T10:00:00.000Z", ODD, spent()), session="s2", project="/repo/<b>other</b>")
+    return report_of([one, two], ("day", "model"))
+
+
+def shown(report: Report, width: int | None, **how: Any) -> list[str]:
+    file = io.StringIO()
+    screen = Screen(file, terminal=width is not None, width=width, **how)
+    print_report(screen, report)
+    screen.flush()
+    return file.getvalue().splitlines()
+
+
+def test_each_request_has_its_tier() -> None:
+    """Requests are priced one by one: the tier of one is not that of another, nor that of their sum."""
+    requests = [spent(150_000, 10), spent(150_000, 10), spent(250_000, 0), spent(10, 40)]
+    at = "2026-11-14T10:00:00.000Z"
+    found = report_of([stored(*((at, PRO, one) for one in requests))], ("model",))
+    prices = [price_of(PRO, one, date(2026, 11, 14)) for one in requests]
+    assert found.total.usd == sum(price.usd for price in prices if price)
+    assert found.total.requests == 4
+
+
+def test_own_prices() -> None:
+    """A table of one's own goes before the list."""
+    table = [ModelRate(model="model-*", input=1, output=10)]
+    one = stored(("2026-11-14T10:00:00.000Z", ODD, spent()))
+    found = report_of([one], ("model",), table=table)
+    assert found.total.usd == Decimal("0.0025")
+    assert found.unpriced == ()
+
+
+def test_sums(report: Report) -> None:
+    """A row for each day and model; what nobody knows the price of is named, and its row has none."""
+    assert [row.keys for row in report.rows] == [
+        ("2026-11-14", FLASH),
+        ("2026-11-14", PRO),
+        ("2026-11-15", PRO),
+        ("2026-11-16", ODD),
+    ]
+    assert (report.total.requests, report.total.unpriced, report.sessions) == (4, 1, 2)
+    assert report.total.input == 303_000 and report.total.total == 303_000 + 4 * 150
+    assert report.unpriced == (ODD,)
+    assert [row.keys for row in grouped(report.used, ("session",))] == [("s1",), ("s2",)]
+
+
+def test_days() -> None:
+    """`since` and `until` are both included; what has no day is left out where some are asked for."""
+    lost = msgspec.structs.replace(stored(("", PRO, spent()), ("?", None, spent())), started="")
+    assert [row.keys for row in report_of([lost], ("day",)).rows] == [("unknown",)]
+    assert not report_of([lost], ("day",), since=date(2020, 1, 1)).rows
+    three = stored(*((f"2026-11-1{day}T23:59:59.999Z", PRO, spent()) for day in range(3, 8)))
+    found = report_of([three], ("day",), since=date(2026, 11, 14), until=date(2026, 11, 15))
+    assert [row.keys for row in found.rows] == [("2026-11-14",), ("2026-11-15",)]
+
+
+def test_local_days(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request late in the evening is of that evening, wherever UTC is."""
+    import time
+
+    monkeypatch.setenv("TZ", "Asia/Kathmandu")
+    time.tzset()
+    one = stored(("2026-11-14T18:14:59.000Z", PRO, spent()), ("2026-11-14T18:15:00.000Z", PRO, spent()))
+    assert [row.keys for row in report_of([one], ("day",)).rows] == [("2026-11-14",), ("2026-11-15",)]
+
+
+def test_table(report: Report) -> None:
+    """A table with a line for the sum; a cost that is that of a part is marked, one that nobody knows is none."""
+    lines = shown(report, None)
+    assert lines[0].split() == [
+        "DAY",
+        "MODEL",
+        "REQUESTS",
+        "INPUT",
+        "CACHED",
+        "OUTPUT",
+        "THINKING",
+        "TOTAL",
+        "COST",
+    ]
+    assert lines[4].split()[-1] == "-"
+    assert lines[5].split()[0] == "TOTAL" and lines[5].split()[-1].startswith("≥$0.")
+    assert any(f"Nobody knows the price of {ODD}" in line for line in lines)
+    assert any("router" in line for line in lines)
+    assert not any("█" in line for line in lines)
+
+
+@pytest.mark.parametrize("width", [200, 100, 80, 60, 40, 25])
+def test_widths(report: Report, width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No line is longer than the terminal is wide, and the cost stays where there is room for anything."""
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    lines = shown(report, width)
+    assert not any(code in line for line in lines for code in ("\x1b[3", "\x1b[9"))
+    lines = [_CODE.sub("", line) for line in lines]
+    assert max(cell_len(line) for line in lines) <= width
+    assert width < 60 or lines[0].split()[-1] == "COST"
+    assert width < 60 or any("█" in line for line in lines)
+
+
+def test_troubles() -> None:
+    """What could not be read is told."""
+    one = StoredUsage(
+        file="/repo/x",
+        session="s",
+        project=None,
+        subagent=False,
+        started="",
+        requests=(),
+        troubles=(Trouble("/repo/x\x1b[31m", "1 record that cannot be read"),) * 7,
+    )
+    lines = shown(report_of([one], ("day",)), 200)
+    assert any("not counted: 1 record that cannot be read in /repo/x" in line for line in lines)
+    assert any("and 2 files more" in line for line in lines)
+
+
+def test_page(report: Report, tmp_path: Path) -> None:
+    """The page is whole, has plots, asks for nothing from elsewhere, and nothing in it is not escaped."""
+    page = "".join(html(report))
+    assert "<b>other" not in page and "&lt;b&gt;other" in page and "<that>" not in page
+    assert "http:" not in page and "https:" not in page and "<script" not in page and "url(" not in page
+    assert page.count("<svg") == 4
+    for part in page.split("<svg")[1:]:
+        drawn = ET.fromstring("<svg" + part.split("</svg>")[0] + "</svg>")
+        _, _, width, height = map(int, drawn.attrib["viewBox"].split())
+        drawn_bars = drawn.findall(".//rect")
+        assert drawn_bars
+        for bar in drawn_bars:
+            x, y, wide, tall = (float(bar.attrib[name]) for name in ("x", "y", "width", "height"))
+            assert x >= 0 and y >= 0 and x + wide <= width and y + tall <= height
+    assert "≥$0." in page and "router" in page
+
+
+def test_page_of_years() -> None:
+    """Many days become months; none at all are a page too."""
+    days = [f"20{year}-{month:02}-03T10:00:00.000Z" for year in (24, 25) for month in range(1, 13)]
+    page = "".join(html(report_of([stored(*((day, PRO, spent()) for day in days))], ("model",))))
+    assert "Cost by month" in page and "2024-01" in page
+    assert "nothing was used" in "".join(html(report_of([], ("day",))))
