@@ -136,6 +136,7 @@ def test_two_runs_and_a_chat_share_a_day(make_world: Any) -> None:
     assert results[-1].usage is None
 
 
+@pytest.mark.deep
 def test_a_budget_that_a_batch_shares(make_world: Any) -> None:
     """A `Budget` in the hands of several runs."""
     world = make_world("0.61.0")
@@ -159,6 +160,7 @@ def test_a_budget_that_a_batch_shares(make_world: Any) -> None:
     assert budget.spent.requests == 7
 
 
+@pytest.mark.deep
 def test_a_model_that_is_not_allowed(make_world: Any) -> None:
     """Its request never leaves, and the run says which it was."""
     world = make_world("0.61.0")
@@ -174,6 +176,7 @@ def test_a_model_that_is_not_allowed(make_world: Any) -> None:
     assert allowed.outcome == "over_budget"
 
 
+@pytest.mark.deep
 def test_nobody_asks_while_the_api_says_wait(make_world: Any) -> None:
     """After a 429 with RetryInfo no run of this process asks that model before the time is up."""
     world = make_world("0.61.0")

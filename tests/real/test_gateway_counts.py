@@ -131,6 +131,7 @@ def _agent(release: str) -> Call:
     return Call("invoke_agent", {"agent_name": AGENTS[release], "prompt": "Look."})
 
 
+@pytest.mark.deep
 def test_a_compressed_conversation(make_world: Any, release: str) -> None:
     """The request that writes the summary counts as well, and is the CLI's own errand."""
     world = make_world(release)

@@ -54,7 +54,7 @@ def asked(world: Any, script: Any, **fields: Any) -> tuple[list[Any], FakeGoogle
     [
         (Reply(status=429, error="Resource exhausted", details=[WAIT]), "quota_minute", 429),
         pytest.param(Reply(status=429, error="Resource exhausted"), "quota_minute", 429, marks=deep),
-        (Reply(status=500, error="Internal"), "server", 500),
+        pytest.param(Reply(status=500, error="Internal"), "server", 500, marks=deep),
         pytest.param(Reply(status=400, error="Bad thing"), "bad_request", 400, marks=deep),
     ],
 )
@@ -105,6 +105,7 @@ def test_a_broken_answer(world: Any, fault: Fault) -> None:
     assert google.wait_until(lambda: google.open == 0)
 
 
+@pytest.mark.deep
 def test_a_slow_first_byte_and_a_huge_answer(world: Any) -> None:
     """Waiting is no fault; 50 MB arrive to the character."""
     # Nothing is said twice: the CLI would take it for a loop.
@@ -129,6 +130,7 @@ def test_nobody_there(world: Any) -> None:
     assert (result.failure.kind, "api.nowhere.invalid" in result.failure.message) == ("network", True)
 
 
+@pytest.mark.deep
 def test_a_certificate_that_nobody_vouches_for(world: Any, tmp_path: Path) -> None:
     """A TLS error is told as one; with the CA named as the CLI would have it, the run succeeds."""
     made = certificate(tmp_path)

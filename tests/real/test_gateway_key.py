@@ -169,6 +169,7 @@ def test_the_command_itself_is_closed(world: Any, google: FakeGoogle) -> None:
         assert hunt["host"] in hunt["closed"][what]
 
 
+@pytest.mark.deep
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux alone can close a process")
 def test_a_chat_is_closed(make_world: Any, newest: str, google: FakeGoogle) -> None:
     """`geminids chat` too, which holds a key for hours."""
@@ -194,6 +195,7 @@ def test_the_pools_owner_is_closed(make_world: Any, newest: str, google: FakeGoo
         subprocess.run(powerless(stop), env={**os.environ, "HOME": str(world.home)}, timeout=60, check=True)
 
 
+@pytest.mark.deep
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux alone can close a process")
 def test_a_command_without_the_gateway_stays_open(make_world: Any, newest: str, google: FakeGoogle) -> None:
     """With `--gateway off` nothing is hidden, and debuggers work as ever."""
