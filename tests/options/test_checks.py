@@ -51,3 +51,25 @@ def test_a_folder_that_cannot_be_read(tmp_path: Path, mode: int) -> None:
     assert _as_nobody(str(closed)) == f"{closed} cannot be read and entered"
     closed.chmod(0o755)
     assert _as_nobody(str(closed)) == "nothing"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("max_budget", 1.0),
+        ("max_tokens", 1),
+        ("max_requests", 1),
+        ("day_budget", 1.0),
+        ("day_tokens", 1),
+        ("day_requests", 1),
+        ("requests_per_minute", 1),
+        ("only_models", ("gemini-2.5-pro",)),
+        ("key_from", "file:/repo/key"),
+    ],
+)
+def test_what_only_the_gateway_holds_is_refused_where_it_is_off(name: str, value: object) -> None:
+    """A limit that nobody holds would be no limit; with the gateway it is one."""
+    with pytest.raises(OptionsError) as told:
+        make_options(gateway="off", **{name: value})
+    assert list(told.value.problems) == [(name, "needs the gateway, which is off")]
+    assert getattr(make_options(**{name: value}), name) == value

@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 
 import geminids
+import through_gateway
 from complete import of
 from fake_google import FakeGoogle, Fault, certificate
 from geminids import Notice
 from geminids.gateway import Reply, Request
+from through_gateway import KEY, RELEASES
 
 pytestmark = pytest.mark.real
 
-KEY = "AIzaSy-not-a-real-key-0123456789"
 deep = pytest.mark.deep
-RELEASES = ["0.61.0", pytest.param("0.41.2", marks=deep), pytest.param("0.24.0", marks=deep)]
 WAIT = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "1s"}
 Answer = Reply | Fault
 
@@ -31,9 +31,7 @@ def world(request: pytest.FixtureRequest, make_world: Any) -> Any:
 
 
 def through(world: Any, url: str, **fields: Any) -> geminids.Options:
-    env = {"GOOGLE_GEMINI_BASE_URL": url, "GEMINI_API_KEY": KEY, **fields.pop("env", {})}
-    given = {"gateway": "on", "env": env, "max_attempts": 1, **fields}
-    return world.options(**given)  # type: ignore[no-any-return]
+    return through_gateway.through(world, url, **{"max_attempts": 1, **fields})
 
 
 def always(answer: Answer) -> Callable[[Request], Answer | None]:

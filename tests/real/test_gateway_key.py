@@ -22,6 +22,7 @@ from geminids.gateway import Call, Reply
 from geminids.process.marker import MARKER
 from geminids.toolchain.releases import release_of
 from powerless import powerless
+from through_gateway import RELEASES
 
 pytestmark = pytest.mark.real
 
@@ -29,13 +30,7 @@ KEY = "AIzaSy" + os.urandom(16).hex()  # as long as a real one, and nowhere else
 HUNT = Path(__file__).parents[1] / "shared" / "key_hunt.py"
 
 
-@pytest.fixture(
-    params=[
-        "0.61.0",
-        pytest.param("0.41.2", marks=pytest.mark.deep),
-        pytest.param("0.24.0", marks=pytest.mark.deep),
-    ]
-)
+@pytest.fixture(params=RELEASES)
 def release(request: pytest.FixtureRequest) -> str:
     version: str = request.param
     return version

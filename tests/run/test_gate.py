@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from geminids import Options, Permissions
+from geminids.gateway.purse import Limits, Purse
 from geminids.launch.auth import Auth
-from geminids.launch.gate import STAND_IN
+from geminids.launch.gate import STAND_IN, StandInGate, asked_for, is_risky
 from geminids.launch.refused import Refused
-from geminids.run.gate import RunGate, asked_for, is_risky
+from geminids.run.gate import RunGate
 
 KEY = "AIzaSy-not-a-real-key-0123456789"
 ENV = {"GEMINI_API_KEY": KEY, "GOOGLE_API_KEY": "another-key-0123", "COPY": f"--key={KEY}", "PATH": "/bin"}
@@ -106,6 +107,29 @@ def test_where_nothing_asks_for_it_nothing_changes(gates: Any, fields: dict[str,
     assert gate.notices == []
 
 
+@pytest.mark.parametrize("fields", [{"gateway": "on"}, {"max_requests": 3}, {"approval": "yolo"}])
+def test_a_dry_run_tells_of_the_gateway(gates: Any, fields: dict[str, Any]) -> None:
+    """What the run would get but for port and token, and the same refusal; nothing where it would have none."""
+    told = StandInGate(Options(**fields)).open(ENV, BY_KEY)
+    real = gates(**fields).open(ENV, BY_KEY)
+    own = {"GEMINI_API_KEY": STAND_IN, "GOOGLE_GEMINI_BASE_URL": "http://127.0.0.1:<port>"}
+    assert told.env == {**real.env, **own}
+    assert (told.hides, told.gatewayed) == (real.hides, real.gatewayed)
+    assert StandInGate(Options()).open(ENV, BY_KEY).env == ENV
+    if "approval" not in fields:
+        with pytest.raises(Refused, match="API key"):
+            StandInGate(Options(**fields)).open({"GOOGLE_GENAI_USE_VERTEXAI": "true"}, VERTEX)
+
+
+def test_a_shared_budget_is_not_given_up_in_silence() -> None:
+    """Where the gateway is off nobody would hold it: refused."""
+    gate = RunGate(Options(gateway="off"), budgets=[Purse("all", Limits(requests=1))])
+    with pytest.raises(Refused) as told:
+        gate.open(ENV, BY_KEY)
+    assert (told.value.failure.kind, "which is off" in told.value.failure.message) == ("bad_option", True)
+    assert told.value.failure.hint
+
+
 @pytest.mark.parametrize("fields", [{"gateway": "on"}, {"max_requests": 3}, {"record": "/repo/x.jsonl"}])
 def test_a_sign_in_that_stays_with_the_cli_is_refused(gates: Any, fields: dict[str, Any]) -> None:
     """Vertex and accounts: what was asked for cannot be had, and a hint says what to do."""
@@ -128,10 +152,15 @@ def test_by_itself_it_only_says_what_is_not_protected(gates: Any, auth: Auth, wo
 
 
 def test_no_sign_in_at_all_is_the_runs_to_tell(gates: Any) -> None:
-    """Without any key the run fails as it always did."""
-    gate = gates(gateway="on")
+    """Without any key the run fails as it always did; where the gateway is asked for, it is refused, since the CLI may
+    find a key for itself and go past us."""
+    gate = gates(approval="yolo")
     assert gate.open({}, Auth("none", "nothing found")).env == {}
     assert not gate.is_open
+    for fields in ({"gateway": "on"}, {"max_requests": 1}):
+        with pytest.raises(Refused) as refused:
+            gates(**fields).open({}, Auth("none", "nothing found"))
+        assert refused.value.failure.kind == "auth"
 
 
 def test_a_key_from_a_file(gates: Any, tmp_path: Path) -> None:

@@ -121,8 +121,10 @@ def test_a_halt_ends_the_run(seen: Seen, kind: Any, outcome: str, failure: str |
     halt = Halt(kind=kind, message="enough", hint="more")
     seen.tell(halt, Halt(kind="gone", message="later", hint=""))
     assert seen.halts[-1] == seen.overseer.halted == halt, "the first word counts"
+    assert seen.ledger.stopped == "enough", "the CLI's own words for it are known by this"
     ending = ending_of(halt)
-    assert (ending.outcome, ending.reason) == (outcome, "enough")
+    assert (ending.outcome, ending.reason.splitlines()[0]) == (outcome, "enough")
+    assert "more" in (ending.failure.hint if ending.failure else ending.reason), "the next step is told"
     assert (ending.failure.kind if ending.failure else None) == failure
 
 

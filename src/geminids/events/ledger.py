@@ -13,13 +13,14 @@ class Ledger:
     """The next number, the attempt and the turn.
 
     `aside` is set where the gateway tells tokens and retries: what the journal knows of tokens is then no event, and
-    is kept there to be compared.
+    is kept there to be compared. `stopped` is how it begins to say why it has ended the run: the CLI repeats that.
     """
 
-    __slots__ = ("aside", "attempt", "seq", "turn")
+    __slots__ = ("aside", "attempt", "seq", "stopped", "turn")
 
     def __init__(self) -> None:
         self.aside: list[TokensUsed] | None = None
+        self.stopped: str | None = None
         self.seq = 0
         self.attempt = 1
         self.turn = 1

@@ -9,9 +9,21 @@ import msgspec
 
 from geminids.launch import environment
 from geminids.launch.auth import Auth
+from geminids.launch.refused import Refused
 from geminids.options import Options
+from geminids.options.checks import NEED_GATEWAY
 
-__all__ = ["STAND_IN", "Gate", "Given", "StandInGate", "with_stand_in"]
+__all__ = [
+    "STAND_IN",
+    "Gate",
+    "Given",
+    "StandInGate",
+    "asked_for",
+    "is_risky",
+    "kept_by_cli",
+    "needs_key",
+    "with_stand_in",
+]
 
 # A key's place is held by this until the gateway has given its token; it is worth nothing anywhere.
 STAND_IN = "geminids-holds-the-key"
@@ -32,6 +44,36 @@ class Gate(Protocol):
     """Asked once for each plan, when the sign-in is known; raises `Refused` where the gateway cannot be had."""
 
     def open(self, env: Mapping[str, str], auth: Auth) -> Given: ...
+
+
+def asked_for(options: Options) -> str | None:
+    """The option that cannot be had without the gateway, if there is one."""
+    if options.gateway == "on":
+        return "gateway='on'"
+    return next((name for name in NEED_GATEWAY if getattr(options, name)), None)
+
+
+def is_risky(options: Options) -> bool:
+    """Whether a stranger's repository could have the agent look for the key: it may run a shell there."""
+    may = options.permissions
+    runs = options.approval == "yolo" or may.shell in ("allow", "ask") or bool(may.allow_commands)
+    return runs and may.shell != "deny" and not options.trust_workspace
+
+
+def kept_by_cli(auth: Auth) -> str:
+    """Why the gateway cannot sign in for this CLI."""
+    if auth.mode == "key":
+        return "the key is in the CLI's own store, where only the CLI can read it"
+    return f"the sign-in ({auth.source}) stays with the CLI"
+
+
+def needs_key(wanted: str, auth: Auth) -> Refused:
+    """What was asked for cannot be had with this sign-in."""
+    return Refused(
+        "bad_option",
+        f"{wanted} needs the gateway, and that needs an API key: {kept_by_cli(auth)}",
+        "Set GEMINI_API_KEY, or name the key with key_from.",
+    )
 
 
 def with_stand_in(env: Mapping[str, str], options: Options) -> dict[str, str]:
@@ -55,4 +97,14 @@ class StandInGate:
         options = self._options
         if options.offline or options.replay is not None or options.key_from is not None:
             return Given({**env, "GOOGLE_GEMINI_BASE_URL": _NOWHERE}, hides=True)
+        wanted, key = asked_for(options), env.get("GEMINI_API_KEY")
+        if options.gateway == "off" or not (wanted or is_risky(options)) or auth.mode == "none":
+            return Given(dict(env))
+        if auth.mode == "key" and key is not None:
+            from geminids.launch.gatewayed import gatewayed_environment
+
+            given = gatewayed_environment(env, key, _NOWHERE, STAND_IN)
+            return Given(given, frozenset((key,)), hides=True, gatewayed=True)
+        if wanted:
+            raise needs_key(wanted, auth)
         return Given(dict(env))

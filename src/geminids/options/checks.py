@@ -14,7 +14,13 @@ from geminids.options.model import Approval, GatewayMode, Leftovers, McpServer, 
 from geminids.options.permissions import CAPABILITIES, Permissions, Power
 from geminids.redact import Redactor, secrets_of
 
-__all__ = ["make_options"]
+__all__ = ["NEED_GATEWAY", "make_options"]
+
+# What only the gateway can hold: each is a promise that is broken where it is off.
+NEED_GATEWAY = (
+    *("max_budget", "max_tokens", "max_requests", "day_budget", "day_tokens", "day_requests"),
+    *("requests_per_minute", "only_models", "key_from", "record"),
+)
 
 _LONGEST = 200
 
@@ -85,12 +91,9 @@ def _gateway_problems(options: Options) -> list[tuple[str, str]]:
     if len(modes) > 1:
         found.append((modes[1], f"cannot be given together with {modes[0]}"))
     if options.gateway == "off":
-        limits = ("max_budget", "day_budget", "requests_per_minute", "only_models", "key_from", *_RECORDS)
-        found += [(name, "needs the gateway, which is off") for name in limits if getattr(options, name)]
+        needy = [name for name in (*NEED_GATEWAY, "replay") if getattr(options, name)]
+        found += [(name, "needs the gateway, which is off") for name in needy]
     return found
-
-
-_RECORDS = ("record", "replay")
 
 
 def _cwd_problems(options: Options) -> list[tuple[str, str]]:
