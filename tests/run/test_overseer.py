@@ -123,6 +123,7 @@ def test_a_halt_ends_the_run(seen: Seen, kind: Any, outcome: str, failure: str |
     assert seen.halts[-1] == seen.overseer.halted == halt, "the first word counts"
     assert seen.ledger.stopped == "enough", "the CLI's own words for it are known by this"
     ending = ending_of(halt)
+    assert ending.reason is not None
     assert (ending.outcome, ending.reason.splitlines()[0]) == (outcome, "enough")
     assert "more" in (ending.failure.hint if ending.failure else ending.reason), "the next step is told"
     assert (ending.failure.kind if ending.failure else None) == failure
