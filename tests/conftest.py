@@ -24,8 +24,8 @@ from geminids.process.tree import marked
 # They need other people's packages, in an environment of their own: `make referees`.
 collect_ignore = ["referees"]
 
-# A busy machine is no finding.
-hypothesis.settings.register_profile("geminids", deadline=None, database=None)
+# A busy machine is no finding. Half of the usual examples: there are hundreds of such tests, run many times a day.
+hypothesis.settings.register_profile("geminids", deadline=None, database=None, max_examples=50)
 hypothesis.settings.load_profile("geminids")
 
 NEWEST = "0.61.0"
