@@ -13,7 +13,7 @@ BIN := .venv/bin
 COVERED := tests/wire tests/events tests/dialects  # these rooms are pure: their own tests must reach every branch
 PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
-.PHONY: setup run test test-deep check format reference referees bench clean
+.PHONY: setup run test test-deep matrix check format reference referees bench clean
 .DEFAULT_GOAL := run
 
 setup: .venv/ready          ## the environment in .venv, and nothing else
@@ -49,6 +49,9 @@ test: check                 ## one case of each class, on the newest release
 
 test-deep: .venv/dev-ready  ## every row
 	@$(BIN)/python -m pytest -q -n $(JOBS)
+
+matrix: .venv/dev-ready     ## the rows that CI has no time for
+	@$(BIN)/python -m pytest -q -n $(JOBS) -m matrix
 
 referees: .venv/dev-ready .referees/ready .referees/ccusage/ready  ## other people's clients read our output
 	@.referees/bin/python tests/referees/claude_sdk.py tests/recordings/dialects/claude tests/recordings/dialects/claude-partial

@@ -99,7 +99,7 @@ def run(work: Path, *, quick: bool) -> list[Row]:
         rows = [*_first_byte(stage, 60 if quick else 300), *_streamed(stage, 3 if quick else 15)]
         rows += [_at_a_pace(stage, 1 if quick else 7), _upload(stage, 3 if quick else 9)]
         user = User(work, {"GOOGLE_GEMINI_BASE_URL": stage.google, "GEMINI_API_KEY": KEY})
-        rows.append(_streamed_to_cli(stage, user, 1 if quick else 5))
+        rows.append(_streamed_to_cli(stage, user, 1 if quick else 9))
         rows.append(_cold(user, 3 if quick else 21))
     return rows
 

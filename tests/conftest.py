@@ -24,12 +24,46 @@ from geminids.process.tree import marked
 # They need other people's packages, in an environment of their own: `make referees`.
 collect_ignore = ["referees"]
 
-# A busy machine is no finding.
-hypothesis.settings.register_profile("geminids", deadline=None, database=None)
+# A busy machine is no finding. Half of the usual examples: there are hundreds of such tests, run many times a day.
+hypothesis.settings.register_profile("geminids", deadline=None, database=None, max_examples=50)
 hypothesis.settings.load_profile("geminids")
 
 NEWEST = "0.61.0"
 OLDER = "0.41.2"
+# Releases between those that stand for the others: what is right on both sides of them is seldom wrong there.
+_BETWEEN = ("0.32.1",)
+# What our own side does, whichever release follows: the newest stands for all.
+_OURS = (
+    "test_effort.py",
+    "test_bad_paths.py",
+    "test_media.py",
+    "test_endings_prompt.py",
+    "test_leftovers.py",
+)
+# And whole tests whose waits on an old release are minutes of the CLI's own back-off.
+_LONG = (
+    "test_errors_pass_as_they_are[0.24.0-reply1",
+    "test_errors_pass_as_they_are[0.24.0-reply2",
+    "test_errors_pass_as_they_are[0.24.0-reply3",
+    "test_a_slow_first_byte_and_a_huge_answer[0.41.2",
+    "test_a_slow_first_byte_and_a_huge_answer[0.24.0",
+    "test_errors_are_replayed_too[0.41.2",
+    "test_errors_are_replayed_too[0.24.0",
+    "test_twenty_runs_at_once[trio",
+    "test_an_answer_that_is_none_is_no_success[0.41.2-reply1",
+    "test_an_answer_that_is_none_is_no_success[0.41.2-reply3",
+    "test_an_answer_that_is_none_is_no_success[0.41.2-reply4",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the rows that CI has no time for."""
+    for item in items:
+        if item.get_closest_marker("deep") is None:
+            continue
+        older = item.path.name in _OURS and any(release in item.name for release in (OLDER, "0.24.0"))
+        if older or any(release in item.name for release in _BETWEEN) or item.name.startswith(_LONG):
+            item.add_marker(pytest.mark.matrix)
 
 
 @pytest.fixture(scope="session")

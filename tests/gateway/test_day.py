@@ -170,7 +170,7 @@ def test_a_ledger_that_cannot_be_kept_stops_the_run(tmp_path: Path) -> None:
     purse = _purse(tmp_path, requests=3)
     purse.file.mkdir(parents=True)
     halt = purse.take(_MODEL, 4)
-    assert isinstance(halt, Halt) and halt.kind == "gone"
+    assert isinstance(halt, Halt) and halt.kind == "unkept"
     assert str(purse.file) in halt.message
 
 

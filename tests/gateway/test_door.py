@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import socket
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -154,6 +155,9 @@ def test_the_token_of_another_run_gives_that_ones_answers(run: Asking) -> None:
         "/v2/models/m:generateContent",
         "http://elsewhere.example/v1beta/models/m:generateContent",
         "/storage/v1beta/models/m:generateContent",
+        "/upload/v1beta/models/m:generateContent",
+        "/v1beta/files/abc?$httpHeaders=x-http-method-override:DELETE",
+        "/v1beta/files/abc?a=1&%24httpHeaders=x-http-method-override:DELETE",
     ],
 )
 def test_other_paths_are_refused(run: Asking, path: str) -> None:
@@ -233,3 +237,29 @@ def test_a_browser_is_refused(run: Asking, headers: dict[str, str]) -> None:
     """Even with a live token: no page has a business here, and browsers say what they are."""
     filled = {name: value.format(port=run.port) for name, value in headers.items()}
     _refused(run, run.ask(**filled), 403, "does not serve browsers")
+
+
+def test_who_was_refused_is_let_go(run: Asking) -> None:
+    """A stranger's connection takes no place: it is closed after the refusal, one with a token is kept."""
+    for token, kept in (("wrong", False), (run.open.token, True)):
+        with socket.create_connection(("127.0.0.1", run.port), 10) as sock:
+            head = f"GET /v1beta/models HTTP/1.1\r\nhost: 127.0.0.1:{run.port}\r\nx-goog-api-key: {token}\r\n\r\n"
+            sock.sendall(head.encode())
+            response = http.client.HTTPResponse(sock)
+            response.begin()
+            response.read()
+            assert response.will_close is not kept
+
+
+def test_who_says_nothing_is_let_go(run: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A first request that does not come is not waited for; a second one may take its time."""
+    monkeypatch.setattr("geminids.gateway.connection._PATIENCE", 0.2)
+    with socket.create_connection(("127.0.0.1", run.port), 10) as silent:
+        silent.sendall(b"POST /v1beta/models HTT")
+        assert silent.recv(1) == b""
+    connection = http.client.HTTPConnection("127.0.0.1", run.port, timeout=10)
+    for pause in (0.0, 0.5):
+        time.sleep(pause)
+        connection.request("POST", STREAM, BODY, {"x-goog-api-key": run.open.token})
+        assert "for you" in connection.getresponse().read().decode()
+    connection.close()

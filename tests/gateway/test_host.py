@@ -249,3 +249,22 @@ def test_fifty_runs_at_once() -> None:
     finally:
         for run in runs:
             run.open.close()
+
+
+def test_a_strangers_body_is_not_read() -> None:
+    """Without a live token a megabyte is refused after its first part; with one it passes."""
+    run = Run()
+    run.open.begin()
+    try:
+        assert run.ask("x" * 1_000_000)[0] == 200
+        token, run.open.lease.token = run.open.token, "geminids-run-nobody"
+        status: object
+        try:
+            status = run.ask("x" * 1_000_000)[0]
+        except OSError:
+            status = "closed while it was sent"
+        assert status in (413, "closed while it was sent")
+        assert run.ask("short")[0] == 403
+        run.open.lease.token = token
+    finally:
+        run.open.close()

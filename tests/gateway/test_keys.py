@@ -125,8 +125,9 @@ def test_a_folder_and_a_pipe_are_no_files(tmp_path: Path) -> None:
     """Neither is waited for."""
     os.mkfifo(tmp_path / "pipe", 0o600)
     for path in (tmp_path, tmp_path / "pipe"):
-        with pytest.raises(KeyProblem, match="not a regular file"):
+        with pytest.raises(KeyProblem, match="not a regular file") as told:
             read_key(f"file:{path}")
+        assert told.value.hint
 
 
 @pytest.mark.parametrize("place", [KEY, "file:", "keyring:", "env:GEMINI_API_KEY", "", "keyring:service"])

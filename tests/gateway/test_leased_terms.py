@@ -6,6 +6,7 @@ import json
 import threading
 import urllib.error
 import urllib.request
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -15,8 +16,10 @@ from geminids.gateway.host import open_lease
 from geminids.gateway.lease import Lease
 from geminids.gateway.pace import Pace
 from geminids.gateway.purse import Limits, Purse, Spending
+from geminids.gateway.request import Request
 from geminids.gateway.scripted import Scripted
-from geminids.gateway.told import Answered, Told, Waiting
+from geminids.gateway.told import Answered, Halt, Told, Waiting
+from geminids.gateway.upstream import Body, Head, Part
 
 _MODEL = "gemini-2.5-flash"
 _RETRY = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "30s"}
@@ -46,10 +49,10 @@ class _Run:
             assert self.heard.wait_for(lambda: any(isinstance(one, kind) for one in self.told), 10)
             return next(one for one in self.told if isinstance(one, kind))
 
-    def ask(self, text: str = "hello", timeout: float = 10) -> tuple[int, Any]:
+    def ask(self, text: str = "hello", timeout: float = 10, what: str = "") -> tuple[int, Any]:
         body = json.dumps({"contents": [{"role": "user", "parts": [{"text": text}]}]}).encode()
         request = urllib.request.Request(
-            f"{self.opened.url}/v1beta/models/{_MODEL}:generateContent",
+            f"{self.opened.url}/v1beta/{what or f'models/{_MODEL}:generateContent'}",
             body,
             {"x-goog-api-key": self.opened.token, "content-type": "application/json"},
         )
@@ -121,3 +124,56 @@ def test_too_early_for_the_rate_is_said_as_the_api_says_it(monkeypatch: pytest.M
     run.close()
     assert status == 429 and run.purse.spent.requests == 1
     assert said["error"]["details"][0]["retryDelay"] == "60s"
+
+
+_PAID = (
+    "models/veo-3:predictLongRunning",
+    f"models/{_MODEL}:batchGenerateContent",
+    "cachedContents",
+    "tunedModels",
+)
+
+
+@pytest.mark.parametrize("what", [*_PAID, f"models/{_MODEL}:embedContent"])
+def test_all_that_is_paid_for_is_a_request(what: str) -> None:
+    """A tool has the run's token, and may ask for more than a CLI does."""
+    run = _Run([])
+    run.ask(what=what)
+    run.wait_for(Answered)
+    run.close()
+    assert run.purse.spent.requests == 1
+
+
+@pytest.mark.parametrize("what", [f"models/{_MODEL}:countTokens", "files", "files?a=1"])
+def test_what_is_free_is_none(what: str) -> None:
+    """Counting tokens and naming files cost nothing."""
+    run = _Run([])
+    run.ask(what=what)
+    run.close()
+    assert run.purse.spent == Spending()
+
+
+@pytest.mark.parametrize("what", _PAID)
+def test_what_is_not_told_in_tokens_does_not_leave(what: str) -> None:
+    """A budget in tokens would not see a film, nor a batch that is answered tomorrow."""
+    run = _Run([], tokens=1_000_000)
+    assert run.ask(what=what)[0] == 403
+    assert "not told in tokens" in run.wait_for(Halt).message
+    run.close()
+    assert run.purse.spent == Spending()
+
+
+def test_an_embedding_costs_its_input() -> None:
+    """The API tells no tokens for it."""
+    run = _Run([], tokens=1_000_000)
+    run.opened.lease.upstream = _Embedding()
+    assert run.ask("x" * 4000, what=f"models/{_MODEL}:embedContent")[0] == 200
+    run.wait_for(Answered)
+    run.close()
+    assert run.purse.spent.tokens == pytest.approx(1000, abs=50)
+
+
+class _Embedding:
+    async def answer(self, request: Request) -> AsyncIterator[Part]:
+        yield Head(200, {"content-type": "application/json"})
+        yield Body(b'{"embedding": {"values": [0.1]}}')

@@ -29,8 +29,8 @@ BODY = json.dumps({"contents": [{"role": "user", "parts": [{"text": "hello"}]}]}
 
 
 @contextmanager
-def passing(google: FakeGoogle, url: str | None = None) -> Iterator[Gateway]:
-    with Gateway(Passing(url or google.url, "the-key", Way())) as gateway:
+def passing(google: FakeGoogle, url: str | None = None, key: str = "the-key") -> Iterator[Gateway]:
+    with Gateway(Passing(url or google.url, key, Way())) as gateway:
         yield gateway
 
 
@@ -61,7 +61,6 @@ def ask(gateway: Gateway, path: str = STREAM, headers: dict[str, str] = TOKEN, b
         (STREAM, {"x-goog-api-key": "the-token"}),
         (STREAM, {"Authorization": "Bearer the-token"}),
         (STREAM, {"x-goog-api-key": "the-token", "Authorization": "Bearer the-token"}),
-        (f"{STREAM}&key=the-token", {}),
         (STREAM, {"x-goog-api-key": "the-token", "x-other": "a the-token b"}),
     ],
 )
@@ -75,6 +74,36 @@ def test_the_key_is_where_the_token_was(path: str, headers: dict[str, str]) -> N
         given = {key.lower(): value for key, value in headers.items()}.get(name)
         assert asked.headers.get(name) == (given and given.replace("the-token", "the-key"))
     assert "the-token" not in str(asked)
+
+
+@pytest.mark.parametrize(
+    ("path", "sent"),
+    [
+        (f"{STREAM}&key=the-token", STREAM),
+        ("/v1beta/models?key=the-token", "/v1beta/models"),
+        ("/v1beta/models?key=the-token&pageSize=5&key=x", "/v1beta/models?pageSize=5"),
+        ("/v1beta/models?key=the-token&callback=key=***", "/v1beta/models?callback=key=***"),
+    ],
+)
+def test_the_key_is_never_in_a_url(path: str, sent: str) -> None:
+    """A server gives URLs back (where to upload to), so the key goes out as a header; nor can anybody name another
+    place for it."""
+    with FakeGoogle() as google, passing(google) as gateway:
+        ask(gateway, path, {})
+    (asked,) = google.asked
+    assert (asked.path, asked.headers["x-goog-api-key"]) == (sent, "the-key")
+    assert "the-token" not in str(asked)
+
+
+def test_the_key_comes_back_in_no_header() -> None:
+    """Whatever the other side repeats; the rest of the header is left."""
+    echo = b"HTTP/1.1 200 OK\r\nx-goog-upload-url: https://api.test/u?key=the-key&id=1\r\ncontent-length: 0\r\n\r\n"
+    with (
+        FakeGoogle([Fault("raw", data=echo)]) as google,
+        passing(google) as gateway,
+        asking(gateway) as response,
+    ):
+        assert response.headers["x-goog-upload-url"] == "https://api.test/u?key=***&id=1"
 
 
 def test_headers() -> None:
@@ -325,7 +354,7 @@ def test_a_body_is_not_held_while_the_answer_comes() -> None:
         lease = open_lease(Lease(Looking(google.url, "the-key", Way()), told.put))
         lease.begin()
         connection = http.client.HTTPConnection(lease.url.partition("//")[2], timeout=20)
-        body = BODY[:-1] + b', "tools": ["complete_task"]}'
+        body = BODY[:-1] + b', "tools": [{"functionDeclarations": [{"name": "complete_task"}]}]}'
         connection.request("POST", STREAM, body, {"x-goog-api-key": lease.token})
         assert b"one" in connection.getresponse().readline()
         assert seen[0].raw == b"" and google.asked[0].body == body
@@ -392,3 +421,21 @@ def test_many_at_once() -> None:
             thread.join()
     assert right == [True] * 200
     assert google.connections <= 50
+
+
+def test_a_key_of_a_letter_leaves_answers_as_they_are() -> None:
+    """A test server may want no more: neither headers nor errors are full of stars for it."""
+    replies = [Reply(text="hi"), Reply(status=400, error="a bad one")]
+    with FakeGoogle(replies) as google, passing(google, key="e") as gateway:
+        with asking(gateway) as response:
+            assert response.headers["content-type"] == "text/event-stream"
+            response.read()
+        assert b"a bad one" in ask(gateway)
+
+
+def test_who_brings_no_token_gets_no_key() -> None:
+    """The key takes a token's place, and is never added."""
+    with FakeGoogle() as google, passing(google) as gateway:
+        ask(gateway, headers={})
+    (asked,) = google.asked
+    assert "the-key" not in str(asked)

@@ -47,3 +47,17 @@ def test_those_before_are_waited_for() -> None:
     rate = Rate(6)
     rate.left(0.0)
     assert [rate.wait(0.0, before) for before in range(3)] == [10.0, 20.0, 30.0]
+
+
+@given(st.lists(st.integers(1, 40), min_size=2, max_size=60))
+@example([60, 59] * 30)
+def test_another_rate_forgets_nothing(rates: list[int]) -> None:
+    """Runs that name other rates in turn send no more than the highest of them allows."""
+    now, left, rate = 0.0, [], Rate(rates[0])
+    for per_minute in rates * 3:
+        rate = rate.changed(per_minute)
+        now += rate.wait(now)
+        rate.left(now)
+        left.append(now)
+    for first, later in zip(left, left[max(rates) :], strict=False):
+        assert later - first >= 60.0 - 1e-6

@@ -57,6 +57,23 @@ def test_by_content_and_not_by_order(tmp_path: Path) -> None:
     assert (replay.unused, replay.remarks) == ([], [])
 
 
+@pytest.mark.parametrize(
+    "line", ["  {}", "  {} (120 bytes)", "-rw------- 1 me me 42240 Nov  6 2020 {}", "?? {}", "/repo/{}"]
+)
+def test_a_cassette_in_the_folder_is_not_a_part_of_it(tmp_path: Path, line: str) -> None:
+    """It has another name while it is written: a listing is the same without it; another file counts."""
+
+    def listed(*names: str) -> Request:
+        told = "\n".join(["Directory listing for /repo:", *(line.format(name) for name in names)])
+        return asked(body_of(context("/repo"), user("a"), result("list_directory", told)))
+
+    made = cassette(tmp_path, script("one"), listed("a.py", "c.jsonl.0a1b2c3d.part", "z.py"))
+    assert "one" in text_of(heard(Replaying(made), listed("a.py", "c.jsonl", "z.py")))
+    assert "one" in text_of(heard(Replaying(made), listed("a.py", "z.py")))
+    with pytest.raises(Mismatch):
+        heard(Replaying(made), listed("a.py", "other-c.jsonl", "z.py"))
+
+
 def test_the_same_request_twice(tmp_path: Path) -> None:
     """A request that was tried again is answered as it was: first the error, then the answer; a third is too many."""
     inner = Scripted([Reply(status=429, error="slow"), Reply(text="now")])

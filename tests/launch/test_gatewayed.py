@@ -95,3 +95,10 @@ def test_an_older_cli_knows_no_proxy_and_its_tools_do() -> None:
         past_proxies({**env, "ALL_PROXY": "socks5://own.example"}, False)["ALL_PROXY"]
         == "socks5://own.example"
     )
+
+
+def test_a_few_letters_are_not_looked_for() -> None:
+    """A test server's key may be a word that stands in PATH: only a variable that is that word goes."""
+    env = {"GEMINI_API_KEY": "key", "PATH": "/home/me/monkey/bin", "COPY": "key"}
+    made = gatewayed_environment(env, "key", URL, "token")
+    assert made == {"PATH": "/home/me/monkey/bin", "GEMINI_API_KEY": "token", "GOOGLE_GEMINI_BASE_URL": URL}

@@ -51,3 +51,22 @@ def test_a_folder_that_cannot_be_read(tmp_path: Path, mode: int) -> None:
     assert _as_nobody(str(closed)) == f"{closed} cannot be read and entered"
     closed.chmod(0o755)
     assert _as_nobody(str(closed)) == "nothing"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("requests_per_minute", 1),
+        ("record", "/repo/talk.jsonl"),
+        ("only_models", ("gemini-2.5-pro",)),
+        ("key_from", "file:/repo/key"),
+    ],
+)
+def test_what_only_the_gateway_holds_is_refused_where_it_is_off(name: str, value: object) -> None:
+    """A limit that nobody holds would be no limit; with the gateway it is one."""
+    with pytest.raises(OptionsError) as told:
+        make_options(gateway="off", **{name: value})
+    assert list(told.value.problems) == [(name, "needs the gateway, which is off")]
+    assert getattr(make_options(**{name: value}), name) == value
+    # A budget is counted by what the run tells, where the gateway is off.
+    assert make_options(gateway="off", max_budget=1.0, day_requests=1).max_budget == 1.0

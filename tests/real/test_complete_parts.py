@@ -117,7 +117,8 @@ def test_a_release_without_a_journal(make_world: Any, version: str) -> None:
     world = make_world(version)
     world.gateway.reply(thought="**x**\nnot told", calls=[("run_shell_command", {"command": "echo out"})])
     world.gateway.reply(text="done")
-    events, result = told("hello", world.options(approval="yolo"))
+    # Without the gateway, which tells the tokens of every release.
+    events, result = told("hello", world.options(approval="yolo", gateway="off"))
     assert (result.outcome, result.answer, result.complete) == ("success", "done", False)
     (tool,) = of(events, ToolFinished)
     assert (tool.status, tool.exit_code) == ("ok", None)

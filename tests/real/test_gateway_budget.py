@@ -9,17 +9,17 @@ import anyio
 import pytest
 
 import geminids
+import through_gateway
 from complete import of
 from fake_google import FakeGoogle
 from geminids import Notice, ToolFinished, ToolStarted
 from geminids.gateway import Call, Reply, Request
 from geminids.gateway import Usage as Told
+from through_gateway import KEY, RELEASES
 
 pytestmark = pytest.mark.real
 
-KEY = "AIzaSy-not-a-real-key-0123456789"
 deep = pytest.mark.deep
-RELEASES = ["0.61.0", pytest.param("0.41.2", marks=deep), pytest.param("0.24.0", marks=deep)]
 
 
 def thirty(request: Request) -> Reply | None:
@@ -34,8 +34,8 @@ def thirty(request: Request) -> Reply | None:
 
 
 def through(world: Any, google: FakeGoogle, **fields: Any) -> geminids.Options:
-    env = {"GOOGLE_GEMINI_BASE_URL": google.url, "GEMINI_API_KEY": KEY}
-    return world.options(**{"env": env, **fields})  # type: ignore[no-any-return]
+    """The budget has to ask for the gateway by itself."""
+    return through_gateway.through(world, google, **{"gateway": "auto", **fields})
 
 
 def assert_over_budget(result: Any, *words: str) -> None:
@@ -46,7 +46,8 @@ def assert_over_budget(result: Any, *words: str) -> None:
 
 @pytest.mark.parametrize("version", RELEASES)
 def test_room_for_ten_of_thirty(make_world: Any, version: str) -> None:
-    """Exactly ten requests leave; every tool has its end; nothing is left (the fixture of all tests looks)."""
+    """Exactly ten requests leave; every tool has its end; why it ended is said once; nothing is left (the fixture
+    of all tests looks)."""
     world = make_world(version)
     with FakeGoogle(thirty, with_key=KEY) as google:
         events: list[Any] = list(geminids.stream_sync("hello", through(world, google, max_requests=10)))
@@ -54,6 +55,8 @@ def test_room_for_ten_of_thirty(make_world: Any, version: str) -> None:
         assert google.wait_until(lambda: google.open == 0)
     assert_over_budget(events[-1], "this run", "10 of 10 requests")
     assert events[-1].usage.requests == 10
+    loud = [one.message for one in of(events, Notice) if one.level != "debug"]
+    assert not [said for said in loud if "has no room" in said], loud
     started = {event.id for event in of(events, ToolStarted)}
     assert started == {event.id for event in of(events, ToolFinished)}
 
@@ -136,6 +139,7 @@ def test_two_runs_and_a_chat_share_a_day(make_world: Any) -> None:
     assert results[-1].usage is None
 
 
+@pytest.mark.deep
 def test_a_budget_that_a_batch_shares(make_world: Any) -> None:
     """A `Budget` in the hands of several runs."""
     world = make_world("0.61.0")
@@ -159,6 +163,7 @@ def test_a_budget_that_a_batch_shares(make_world: Any) -> None:
     assert budget.spent.requests == 7
 
 
+@pytest.mark.deep
 def test_a_model_that_is_not_allowed(make_world: Any) -> None:
     """Its request never leaves, and the run says which it was."""
     world = make_world("0.61.0")
@@ -174,6 +179,7 @@ def test_a_model_that_is_not_allowed(make_world: Any) -> None:
     assert allowed.outcome == "over_budget"
 
 
+@pytest.mark.deep
 def test_nobody_asks_while_the_api_says_wait(make_world: Any) -> None:
     """After a 429 with RetryInfo no run of this process asks that model before the time is up."""
     world = make_world("0.61.0")

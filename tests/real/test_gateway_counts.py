@@ -13,15 +13,10 @@ from fake_google import FakeGoogle
 from geminids import Notice, TokensUsed, Usage
 from geminids.gateway import Call, Reply, Request
 from geminids.gateway import Usage as Told
+from through_gateway import KEY, RELEASES, through
 
 pytestmark = pytest.mark.real
 
-KEY = "AIzaSy-not-a-real-key-0123456789"
-RELEASES = [
-    "0.61.0",
-    pytest.param("0.41.2", marks=pytest.mark.deep),
-    pytest.param("0.24.0", marks=pytest.mark.deep),
-]
 AGENTS = {"0.61.0": "generalist", "0.41.2": "generalist", "0.24.0": "codebase_investigator"}
 
 
@@ -43,11 +38,6 @@ def plain(request: Request) -> Reply | None:
     if not request.turn_results:
         return Reply(calls=[Call("glob", {"pattern": "*"})], usage=tokens(1))
     return Reply(text="done", usage=tokens(2))
-
-
-def through(world: Any, google: FakeGoogle, **fields: Any) -> geminids.Options:
-    env = {"GOOGLE_GEMINI_BASE_URL": google.url, "GEMINI_API_KEY": KEY, **fields.pop("env", {})}
-    return world.options(**{"gateway": "on", "env": env, **fields})  # type: ignore[no-any-return]
 
 
 def counted(google: FakeGoogle) -> list[tuple[int, int, int, int]]:
@@ -131,6 +121,7 @@ def _agent(release: str) -> Call:
     return Call("invoke_agent", {"agent_name": AGENTS[release], "prompt": "Look."})
 
 
+@pytest.mark.deep
 def test_a_compressed_conversation(make_world: Any, release: str) -> None:
     """The request that writes the summary counts as well, and is the CLI's own errand."""
     world = make_world(release)

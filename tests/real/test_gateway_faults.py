@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 
 import geminids
+import through_gateway
 from complete import of
 from fake_google import FakeGoogle, Fault, certificate
 from geminids import Notice
 from geminids.gateway import Reply, Request
+from through_gateway import KEY, RELEASES
 
 pytestmark = pytest.mark.real
 
-KEY = "AIzaSy-not-a-real-key-0123456789"
 deep = pytest.mark.deep
-RELEASES = ["0.61.0", pytest.param("0.41.2", marks=deep), pytest.param("0.24.0", marks=deep)]
 WAIT = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "1s"}
 Answer = Reply | Fault
 
@@ -31,9 +31,7 @@ def world(request: pytest.FixtureRequest, make_world: Any) -> Any:
 
 
 def through(world: Any, url: str, **fields: Any) -> geminids.Options:
-    env = {"GOOGLE_GEMINI_BASE_URL": url, "GEMINI_API_KEY": KEY, **fields.pop("env", {})}
-    given = {"gateway": "on", "env": env, "max_attempts": 1, **fields}
-    return world.options(**given)  # type: ignore[no-any-return]
+    return through_gateway.through(world, url, **{"max_attempts": 1, **fields})
 
 
 def always(answer: Answer) -> Callable[[Request], Answer | None]:
@@ -54,7 +52,7 @@ def asked(world: Any, script: Any, **fields: Any) -> tuple[list[Any], FakeGoogle
     [
         (Reply(status=429, error="Resource exhausted", details=[WAIT]), "quota_minute", 429),
         pytest.param(Reply(status=429, error="Resource exhausted"), "quota_minute", 429, marks=deep),
-        (Reply(status=500, error="Internal"), "server", 500),
+        pytest.param(Reply(status=500, error="Internal"), "server", 500, marks=deep),
         pytest.param(Reply(status=400, error="Bad thing"), "bad_request", 400, marks=deep),
     ],
 )
@@ -105,6 +103,7 @@ def test_a_broken_answer(world: Any, fault: Fault) -> None:
     assert google.wait_until(lambda: google.open == 0)
 
 
+@pytest.mark.deep
 def test_a_slow_first_byte_and_a_huge_answer(world: Any) -> None:
     """Waiting is no fault; 50 MB arrive to the character."""
     # Nothing is said twice: the CLI would take it for a loop.
@@ -129,6 +128,7 @@ def test_nobody_there(world: Any) -> None:
     assert (result.failure.kind, "api.nowhere.invalid" in result.failure.message) == ("network", True)
 
 
+@pytest.mark.deep
 def test_a_certificate_that_nobody_vouches_for(world: Any, tmp_path: Path) -> None:
     """A TLS error is told as one; with the CA named as the CLI would have it, the run succeeds."""
     made = certificate(tmp_path)

@@ -22,6 +22,7 @@ from geminids.gateway import Call, Reply
 from geminids.process.marker import MARKER
 from geminids.toolchain.releases import release_of
 from powerless import powerless
+from through_gateway import RELEASES
 
 pytestmark = pytest.mark.real
 
@@ -29,13 +30,7 @@ KEY = "AIzaSy" + os.urandom(16).hex()  # as long as a real one, and nowhere else
 HUNT = Path(__file__).parents[1] / "shared" / "key_hunt.py"
 
 
-@pytest.fixture(
-    params=[
-        "0.61.0",
-        pytest.param("0.41.2", marks=pytest.mark.deep),
-        pytest.param("0.24.0", marks=pytest.mark.deep),
-    ]
-)
+@pytest.fixture(params=RELEASES)
 def release(request: pytest.FixtureRequest) -> str:
     version: str = request.param
     return version
@@ -169,6 +164,7 @@ def test_the_command_itself_is_closed(world: Any, google: FakeGoogle) -> None:
         assert hunt["host"] in hunt["closed"][what]
 
 
+@pytest.mark.deep
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux alone can close a process")
 def test_a_chat_is_closed(make_world: Any, newest: str, google: FakeGoogle) -> None:
     """`geminids chat` too, which holds a key for hours."""
@@ -194,6 +190,7 @@ def test_the_pools_owner_is_closed(make_world: Any, newest: str, google: FakeGoo
         subprocess.run(powerless(stop), env={**os.environ, "HOME": str(world.home)}, timeout=60, check=True)
 
 
+@pytest.mark.deep
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux alone can close a process")
 def test_a_command_without_the_gateway_stays_open(make_world: Any, newest: str, google: FakeGoogle) -> None:
     """With `--gateway off` nothing is hidden, and debuggers work as ever."""

@@ -15,29 +15,16 @@ import geminids
 from fake_google import FakeGoogle
 from geminids.gateway import Call, Reply, Request, host
 from geminids.gateway import Usage as Told
+from through_gateway import KEY, RELEASES, through
 
 pytestmark = pytest.mark.real
-
-KEY = "AIzaSy-not-a-real-key-0123456789"
-
-
-def through(world: Any, google: FakeGoogle, **fields: Any) -> geminids.Options:
-    env = {"GOOGLE_GEMINI_BASE_URL": google.url, "GEMINI_API_KEY": KEY}
-    return world.options(**{"gateway": "on", "env": env, **fields})  # type: ignore[no-any-return]
 
 
 def stalls(request: Request) -> Reply | None:
     return Reply(text="half", stall=True) if request.method == "stream" else None
 
 
-@pytest.mark.parametrize(
-    "release",
-    [
-        "0.61.0",
-        pytest.param("0.41.2", marks=pytest.mark.deep),
-        pytest.param("0.24.0", marks=pytest.mark.deep),
-    ],
-)
+@pytest.mark.parametrize("release", RELEASES)
 def test_it_dies_under_a_run(make_world: Any, release: str) -> None:
     """The run fails within seconds with a hint, whatever the CLI would still try; the next run has a new gateway."""
     world = make_world(release)
@@ -65,6 +52,40 @@ def test_it_dies_under_a_run(make_world: Any, release: str) -> None:
     assert result.failure.hint
     with FakeGoogle([Reply(text="again")], with_key=KEY) as google:
         assert geminids.ask_sync("hello", through(world, google)).answer == "again"
+
+
+def test_it_dies_under_chats(make_world: Any) -> None:
+    """The turn that was under way fails; that chat's next turn, and that of one that was silent, have a new gateway,
+    and what was spent stays spent."""
+    world = make_world("0.61.0")
+
+    def script(request: Request) -> Reply | None:
+        fine = Reply(text="fine", usage=Told(input=10, output=1))
+        return fine if "fine" in request.last_user_text else stalls(request)
+
+    async def main(google: FakeGoogle) -> list[geminids.Result]:
+        results = []
+        options = through(world, google, max_requests=3)
+        async with geminids.Pool(options) as pool, pool.chat() as chat, pool.chat() as silent:
+            results += [await silent.ask("fine?"), await chat.ask("fine?")]
+            async with chat.send("hello") as turn:
+                async for event in turn:
+                    if isinstance(event, geminids.Text):
+                        break
+                assert host._host is not None
+                host._host.stop()
+                with anyio.fail_after(15):
+                    async for _ in turn:
+                        pass
+            results.append(turn.result)
+            with anyio.fail_after(60):
+                results += [await chat.ask("fine?"), await silent.ask("fine?"), await chat.ask("fine?")]
+        return results
+
+    with FakeGoogle(script, with_key=KEY) as google:
+        results = anyio.run(main, google)
+    outcomes = ["success", "success", "failed", "success", "success", "over_budget"]
+    assert [result.outcome for result in results] == outcomes, [result.failure for result in results]
 
 
 def test_a_token_ends_with_its_run(make_world: Any) -> None:

@@ -11,19 +11,14 @@ from fake_google import FakeGoogle
 from fake_proxy import FakeProxy
 from geminids.gateway import Call, Reply
 from geminids.toolchain.releases import release_of
+from through_gateway import RELEASES
 
 pytestmark = pytest.mark.real
 
 KEY = "AIzaSy-a-key-for-this-test-alone"
 
 
-@pytest.fixture(
-    params=[
-        "0.61.0",
-        pytest.param("0.41.2", marks=pytest.mark.deep),
-        pytest.param("0.24.0", marks=pytest.mark.deep),
-    ]
-)
+@pytest.fixture(params=RELEASES)
 def release(request: pytest.FixtureRequest) -> str:
     version: str = request.param
     return version

@@ -256,10 +256,12 @@ answer("m-a", call("t-a", "of a"), file=file)
 os.kill(os.getpid(), 9)
 """
     events, result = told("hi", stand_in(body))
-    assert [(tool.id, tool.status, tool.parent) for tool in of(events, ToolFinished)] == [
+    # A busy machine sees the file before the end of the process, an idle one after it.
+    assert {(tool.id, tool.status, tool.parent) for tool in of(events, ToolFinished)} == {
         ("c1", "cancelled", None),
         ("t-a", "ok", "c1"),
-    ]
+    }
+    assert len(of(events, ToolFinished)) == 2
     assert not result.complete
 
 

@@ -61,6 +61,19 @@ def test_a_subagent_is_shown_by_what_it_does(events: Any) -> None:
     assert _at(3.0, *ring) == Doing("running x", 2.0)
 
 
+def test_a_request_that_is_held_back_is_told_as_long_as_it_is(events: Any) -> None:
+    """Why it waits, and not that the model thinks; after that time it does, and so it does when a word comes."""
+    notice = events.notice("info", "waiting", "request 4 waits for 3.0 s: 20 requests a minute may leave")
+    status = Status(0.0)
+    for at, event in [(1.0, events.started()), (2.0, notice)]:
+        status.see(event, at)
+    assert status.doing(4.0) == Doing("waiting: 20 requests a minute may leave", 2.0)
+    assert status.doing(5.5) == Doing("thinking", 3.5)
+    status.see(notice, 6.0)
+    status.see(events.text("a"), 6.5)
+    assert status.doing(8.0) == Doing("thinking", 1.5)
+
+
 @pytest.mark.parametrize(
     ("retry", "words"),
     [

@@ -83,8 +83,8 @@ def run(
     A switch has a --no- form. What no flag says comes from the variable (GEMINIDS_MODEL), the project's
     geminids.toml, your own config.toml, or is the default: see geminids config list.
 
-    Exit codes: 0 success, 1 failed, 2 bad usage, 3 --strict failed, 4 max turns, 124 timed out, 127 no CLI,
-    130 interrupted.
+    Exit codes: 0 success, 1 failed, 2 bad usage, 3 --strict failed, 4 max turns or over budget, 124 timed out,
+    127 no CLI, 130 interrupted.
     """
     flags = given_by_flags(params)
     if go_on:
@@ -217,7 +217,9 @@ def say_why(result: Result) -> None:
         return
     kind = f" ({result.failure.kind})" if result.failure else ""
     # "interrupted by SIGINT" says it all: no need to say "interrupted" before it.
-    what = f"{result.outcome}{kind}: {result.reason}" if result.failure else result.reason
+    # A second line is the next step: it stands as a hint does.
+    plain = (result.reason or result.outcome).replace("\n", "\n  ")
+    what = f"{result.outcome}{kind}: {result.reason}" if result.failure else plain
     click.echo(f"geminids: {what}", err=True)
-    if result.failure:
+    if result.failure and result.failure.hint:
         click.echo(f"  {result.failure.hint}", err=True)

@@ -14,13 +14,15 @@ class Ledger:
     """The next number, the attempt and the turn.
 
     `aside` is set where the gateway tells tokens and retries: what the journal knows of tokens is then no event, and
-    is kept there to be compared. `uncounted` are answers that were cut before all their tokens were told.
+    is kept there to be compared. `stopped` is how it begins to say why it has ended the run: the CLI repeats that.
+    `uncounted` are answers that were cut before all their tokens were told.
     """
 
-    __slots__ = ("aside", "attempt", "seq", "turn", "uncounted")
+    __slots__ = ("aside", "attempt", "seq", "stopped", "turn", "uncounted")
 
     def __init__(self) -> None:
         self.aside: list[TokensUsed] | None = None
+        self.stopped: str | None = None
         self.uncounted = 0
         self.seq = 0
         self.attempt = 1

@@ -21,9 +21,13 @@ from geminids.gateway.upstream import Body, Cut, Head, Part, Stall, Upstream, Up
 __all__ = ["MOST_BODY", "Connection", "House"]
 
 MOST_BODY = 256 * 1024 * 1024
+# Enough for whatever is refused anyway: a stranger shall not fill the host's memory.
+_MOST_OF_STRANGERS = 64 * 1024
 _READ = 256 * 1024
 # What a client may send ahead while it is being answered.
 _MOST_AHEAD = 1024 * 1024
+# Who has not brought its first request by then has none: nobody with a token is so slow on loopback.
+_PATIENCE = 60.0
 _GONE = (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError, OSError)
 
 
@@ -32,6 +36,7 @@ class House(Protocol):
 
     upstream: Upstream
 
+    def upstream_knows(self, headers: dict[str, str]) -> bool: ...
     def came(self, verb: str, target: str, headers: dict[str, str], body: bytes) -> Request: ...
     def answered(self, request: Request, head: Head) -> None: ...
     def left(self, request: Request) -> None: ...
@@ -59,6 +64,7 @@ class Connection:
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=256 * 1024)
         self._ahead = bytearray()
         self._client_left = False
+        self._served = False
 
     async def serve(self) -> None:
         try:
@@ -78,9 +84,12 @@ class Connection:
 
     async def _serve_one(self) -> bool:
         """Serve one request; say whether another may follow on this connection."""
-        request = await self._read()
+        request: Request | None = None
+        with anyio.move_on_after(math.inf if self._served else _PATIENCE):
+            request = await self._read()
         if request is None:
             return False
+        self._served = True
         await self._answer_watched(request)
         if self._client_left:
             self._house.left(request)
@@ -91,15 +100,16 @@ class Connection:
         head = await self._next_event()
         if not isinstance(head, h11.Request):
             return None
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in head.headers}
+        most = MOST_BODY if self._house.upstream_knows(headers) else _MOST_OF_STRANGERS
         pieces, size = [], 0
         while isinstance(piece := await self._next_event(), h11.Data):
             pieces.append(bytes(piece.data))
             size += len(piece.data)
-            if size > MOST_BODY:
+            if size > most:
                 raise _TooBig
         if not isinstance(piece, h11.EndOfMessage):
             return None
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in head.headers}
         body = b"".join(pieces)
         return self._house.came(head.method.decode(), head.target.decode("latin-1"), headers, body)
 

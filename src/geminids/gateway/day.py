@@ -177,7 +177,7 @@ def _locked(file: Path) -> Iterator[int]:
 
 def _unkept(file: Path, error: OSError) -> Halt:
     return Halt(
-        kind="gone",
+        kind="unkept",
         message=f"the day's budget cannot be kept: {file}: {error.strerror or error}",
         hint="Make the file writable, or run without a budget for the day.",
     )

@@ -11,9 +11,11 @@ __all__ = ["Shut", "come_in"]
 
 # The API's own paths that the CLI uses: models, their methods, files and cached contents.
 _PATH = re.compile(
-    r"/(?:upload/)?v1(?:alpha|beta\d?)?/(?:models|tunedModels|files|cachedContents)"
+    r"(?:/v1(?:alpha|beta\d?)?/(?:models|tunedModels|files|cachedContents)|/upload/v1(?:alpha|beta\d?)?/files)"
     r"(?:/\w[\w.\-]*)?(?::\w+)?(?:\?[^#\s]*)?"
 )
+# Google takes headers out of the query (`$httpHeaders`), and so another method: see `passing`.
+_HEADERS_IN_QUERY = re.compile(r"(?:\$|%24)http", re.IGNORECASE)
 # Browsers send these by themselves, and no page can leave them out. (Node sends `sec-fetch-mode` too.)
 _OF_BROWSERS = ("origin", "sec-fetch-site")
 
@@ -40,6 +42,7 @@ def come_in(request: Request, leases: Leases, port: int) -> Lease:
     lease = leases.find(request.key)
     if lease is None:
         raise Shut(403, "no live token")
-    if request.verb not in ("GET", "POST") or _PATH.fullmatch(request.path) is None:
+    is_path = _PATH.fullmatch(request.path) is not None and not _HEADERS_IN_QUERY.search(request.path)
+    if request.verb not in ("GET", "POST") or not is_path:
         raise Shut(404, "this is no path of the Gemini API")
     return lease

@@ -69,8 +69,19 @@ class OpenLease:
     def token(self) -> str:
         return self.lease.token
 
+    @property
+    def usable(self) -> bool:
+        """Whether the gateway is there: it can die while the lease goes on."""
+        return self._gateway.usable
+
     def begin(self) -> None:
         self._gateway.begin()
+
+    def renewed(self) -> OpenLease:
+        """The same lease, with what it has spent, at the gateway that is there now."""
+        self.close()
+        self.lease.renew()
+        return open_lease(self.lease)
 
     def close(self) -> None:
         """Closing twice does no harm."""

@@ -54,14 +54,20 @@ def _private_text(path: str) -> str:
 
 def _check_file(found: os.stat_result, path: str) -> None:
     if not stat.S_ISREG(found.st_mode):
-        raise KeyProblem(f"the key file {path} is not a regular file")
+        raise KeyProblem(
+            f"the key file {path} is not a regular file",
+            hint="Name the file that holds the API key as file:PATH.",
+        )
     if os.name != "nt" and found.st_mode & _OF_OTHERS:
         raise KeyProblem(
             f"the key file {path} is open to other users (mode {stat.S_IMODE(found.st_mode):04o})",
             hint=f"Keep it to yourself: chmod 600 {path}",
         )
     if found.st_size > _LARGEST:
-        raise KeyProblem(f"the key file {path} is too large for a key ({found.st_size} bytes)")
+        raise KeyProblem(
+            f"the key file {path} is too large for a key ({found.st_size} bytes)",
+            hint="Put the API key into it, alone on a line.",
+        )
 
 
 def _key_in(text: str, path: str) -> str:

@@ -67,6 +67,13 @@ class Lease:
         # One step for the interpreter: the gateway's thread cannot change the dictionary in the middle of it.
         return list(self.requests.values())
 
+    def renew(self) -> None:
+        """The gateway has died, and there is another: nobody has ended what was under way at the old one."""
+        self.under_way = 0
+        self.requests.clear()
+        if self.halted is not None and self.halted.kind == "gone":
+            self.halted = None
+
     def serves(self, model: str | None) -> bool:
         """Whether requests to this model may pass."""
         return not self.only_models or any(fnmatchcase(model or "", one) for one in self.only_models)

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Leased"]
 
-_COUNTED = ("stream", "generate")
+# What costs tokens, and says how many or is told by its input.
+_BY_TOKEN = ("stream", "generate", "embed")
 
 
 class Leased:
@@ -33,11 +34,14 @@ class Leased:
         self._leases = leases
         self._port = port
 
+    def knows(self, token: str | None) -> bool:
+        return self._leases.find(token) is not None
+
     async def answer(self, request: Request) -> AsyncIterator[Part]:
         try:
             lease = come_in(request, self._leases, self._port())
         except Shut as shut:
-            for part in _refusal(shut.status, shut.message):
+            for part in _refusal(shut.status, shut.message, close=True):
                 yield part
             return
         lease.numbers += 1
@@ -90,7 +94,7 @@ class _Visit:
         self._observer: Observer | None = None
         self._holds: list[Hold] = []
         self._fault: str | None = None
-        self._counted = request.method in _COUNTED
+        self._counted = _is_paid(request)
         self._over = False
         self._early = 0.0
         """The seconds by which the request came too early for the rate that is kept."""
@@ -145,6 +149,8 @@ class _Visit:
     def _unaffordable(self) -> Halt | None:
         lease, request = self._lease, self._request
         for purse in lease.purses if self._counted else ():
+            if request.method not in _BY_TOKEN and purse.limits.spares_tokens:
+                return _uncountable(request, purse.whose)
             hold = purse.take(request.model, self._size)
             if isinstance(hold, Halt):
                 return hold
@@ -186,7 +192,7 @@ class _Visit:
                 lease.pace.answered(self._request.model or "")
         counts = seen.counts if seen is not None else None
         for hold in self._holds:
-            hold.settle(told.served or self._request.model, counts, begun=self._has_begun)
+            hold.settle(told.served or self._request.model or "", counts, begun=self._has_begun)
         self._holds.clear()
         lease.tell(told)
 
@@ -224,13 +230,36 @@ class _Visit:
         )
 
 
+def _is_paid(request: Request) -> bool:
+    """Whether the API takes money for it: all that is asked of models, and what is made of them; not for files, nor
+    for counting tokens. A CLI asks for tokens alone, but its tools have the token too."""
+    return request.verb == "POST" and request.method != "count" and "files" not in _segments(request)
+
+
+def _segments(request: Request) -> list[str]:
+    return request.path.partition("?")[0].split("/")
+
+
+def _uncountable(request: Request, whose: str) -> Halt:
+    what = _segments(request)[-1]
+    return Halt(
+        kind="model",
+        message=f"what {what} costs is not told in tokens, and {whose} has a budget in tokens or dollars",
+        hint="Run without a tool that asks for this, or limit requests in place of tokens and dollars.",
+    )
+
+
 def _too_early(seconds: float) -> tuple[Part, ...]:
     """What the API itself would say to a request that exceeds its rate; the CLI comes again after that time."""
     wait = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": f"{math.ceil(seconds)}s"}
     return _refusal(429, "held back by geminids: the rate of requests_per_minute is used up", [wait])
 
 
-def _refusal(status: int, message: str, details: list[Any] | None = None) -> tuple[Part, ...]:
+def _refusal(
+    status: int, message: str, details: list[Any] | None = None, *, close: bool = False
+) -> tuple[Part, ...]:
     body = error_body(status, message, details=details)
     headers = {"content-type": "application/json", "content-length": str(len(body))}
+    if close:
+        headers["connection"] = "close"
     return Head(status, headers, "refused"), Body(body)

@@ -10,7 +10,16 @@ from typing import Any
 import msgspec
 
 from geminids.gateway.request import Method
-from geminids.gateway.volatile import Day, Days, both_ends, plain_result, same_cli, same_context, same_result
+from geminids.gateway.volatile import (
+    Day,
+    Days,
+    both_ends,
+    plain_result,
+    same_cli,
+    same_context,
+    same_result,
+    without_cassette,
+)
 from geminids.gateway.whereabouts import Mover, is_context, places_in
 from geminids.redact import Redactor
 
@@ -45,14 +54,19 @@ class Normal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Normaliser:
-    """Knows the folders, the days and the secrets of one run, and takes them out of its requests."""
+    """Knows the folders, the days and the secrets of one run, and takes them out of its requests.
+
+    `cassette` is the name of the file, which may lie in the folder that the agent looks at.
+    """
 
     def __init__(
         self,
         places: Mapping[str, str] | None = None,
         days: Iterable[Day] = (),
         redactor: Redactor | None = None,
+        cassette: str = "",
     ) -> None:
+        self._cassette = cassette
         self.places = dict(places or {})
         self.days = frozenset(days)
         self._redactor = redactor or Redactor()
@@ -110,8 +124,11 @@ class Normaliser:
         return self._days.text(same_cli(self._mover.text(self._redactor.text(text))))
 
     def _result_text(self, tool: str, text: str) -> str:
-        plain = same_cli(self._mover.text(self._redactor.text(plain_result(tool, text))))
+        plain = same_cli(self._mover.text(self._redactor.text(self._plain(tool, text))))
         return both_ends(tool, same_result(self._days.result(plain)))
+
+    def _plain(self, tool: str, text: str) -> str:
+        return without_cassette(self._cassette, plain_result(tool, text))
 
     def request(self, method: Method, model: str | None, body: Any) -> Normal:
         """The whole request."""

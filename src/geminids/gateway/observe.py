@@ -15,7 +15,8 @@ __all__ = ["Observer", "role_of"]
 _TELLING = (b'"usageMetadata"', b'"finishReason"', b'"modelVersion"', b'"error"')
 # Whole answers and errors are kept up to here.
 _MOST_KEPT = 1024 * 1024
-_SUBAGENT = b'"complete_task"'
+_SUBAGENT = "complete_task"
+_SUBAGENT_WORD = b'"complete_task"'
 _SECONDS = re.compile(r"([\d.]+)s")
 
 
@@ -37,7 +38,20 @@ class _Response(msgspec.Struct, frozen=True, rename="camel"):
     model_version: str | None = None
 
 
+class _Function(msgspec.Struct, frozen=True):
+    name: str | None = None
+
+
+class _Group(msgspec.Struct, frozen=True, rename="camel"):
+    function_declarations: tuple[_Function, ...] = ()
+
+
+class _Asked(msgspec.Struct, frozen=True):
+    tools: tuple[_Group, ...] = ()
+
+
 _decoder = msgspec.json.Decoder(_Response)
+_asked = msgspec.json.Decoder(_Asked)
 
 
 def role_of(method: str, body: bytes) -> RequestRole:
@@ -47,9 +61,18 @@ def role_of(method: str, body: bytes) -> RequestRole:
     >>> role_of("stream", b'{"contents": []}'), role_of("generate", b"{}")
     ('main', 'utility')
     """
-    if _SUBAGENT in body:
+    if _SUBAGENT_WORD in body and _is_subagent(body):
         return "subagent"
     return "main" if method == "stream" else "utility"
+
+
+def _is_subagent(body: bytes) -> bool:
+    """Whether the tool is there to be called: a conversation that only talks of it has the word too."""
+    try:
+        groups = _asked.decode(body).tools
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return True
+    return any(one.name == _SUBAGENT for group in groups for one in group.function_declarations)
 
 
 class Observer:

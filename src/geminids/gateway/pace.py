@@ -45,8 +45,10 @@ class Pace:
     def set_rate(self, requests_per_minute: int) -> None:
         """From now on so many requests a minute."""
         with self._lock:
-            if self._rate is None or self._rate.per_minute != requests_per_minute:
+            if self._rate is None:
                 self._rate = Rate(requests_per_minute)
+            elif self._rate.per_minute != requests_per_minute:
+                self._rate = self._rate.changed(requests_per_minute)
 
     async def wait(self, model: str, tell: _Tell) -> float:
         """Wait until a request to this model may leave: 0. `tell(seconds, why)` is called once if that takes a while.

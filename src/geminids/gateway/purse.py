@@ -25,6 +25,11 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int | None = None
     requests: int | None = None
 
+    @property
+    def spares_tokens(self) -> bool:
+        """Whether it matters what a request costs, and not only that there was one."""
+        return self.dollars is not None or self.tokens is not None
+
     def __bool__(self) -> bool:
         return (self.dollars, self.tokens, self.requests) != (None, None, None)
 
@@ -93,6 +98,11 @@ class Purse:
         self._lock = threading.Lock()
         self._spent = Spending()
         self._held = Spending()
+
+    @property
+    def is_priced(self) -> bool:
+        """Whether it counts dollars."""
+        return self._price is not None
 
     @property
     def spent(self) -> Spending:

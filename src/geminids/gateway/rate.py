@@ -22,6 +22,13 @@ class Rate:
         """When the next one would leave if all left evenly."""
         self._left: deque[float] = deque(maxlen=per_minute)
 
+    def changed(self, per_minute: int) -> Rate:
+        """Another rate from now on; what has left counts in it."""
+        rate = Rate(per_minute)
+        rate._left = deque(self._left, maxlen=max(self._left.maxlen or 0, per_minute))
+        rate._even = min(self._even, (self._left[-1] if self._left else 0.0) + rate._apart + rate._early)
+        return rate
+
     def wait(self, now: float, before: int = 0) -> float:
         """How long until a request may leave that has so many before it.
 
@@ -31,8 +38,9 @@ class Rate:
         """
         even = self._even - self._early + before * self._apart
         minute = 0.0
-        if len(self._left) == self.per_minute:
-            minute = self._left[min(before, self.per_minute - 1)] + _MINUTE
+        more = len(self._left) - self.per_minute
+        if more >= 0:
+            minute = self._left[more + min(before, self.per_minute - 1)] + _MINUTE
         return max(even - now, minute - now, 0.0)
 
     def left(self, now: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
@@ -51,7 +52,8 @@ class Replaying:
         self._on_remark = on_remark
         self._pace = pace
         self._redactor = Redactor(secrets)
-        self._here = Normaliser(places, days_of(time.time()), self._redactor)
+        self._file = os.path.basename(cassette.name)
+        self._here = Normaliser(places, days_of(time.time()), self._redactor, self._file)
         self._known: tuple[dict[str, str], frozenset[Day]] | None = None
         self._recorded: list[Normal] = []
         self._free = set(range(len(cassette.exchanges)))
@@ -111,7 +113,7 @@ class Replaying:
         made = _seconds(cassette.header.made)
         moments = [exchange.at for exchange in cassette.exchanges] + ([] if made is None else [made])
         days = days_of(*moments)
-        known = Normaliser(days=days, redactor=self._redactor)
+        known = Normaliser(days=days, redactor=self._redactor, cassette=self._file)
         for exchange in cassette.exchanges:
             known.learn(exchange.body)
         return known

@@ -12,7 +12,7 @@ import msgspec
 
 from geminids.redact import MASK
 
-__all__ = ["Method", "Request", "Route", "read_route"]
+__all__ = ["Method", "Request", "Route", "key_in", "read_route"]
 
 Method = Literal["stream", "generate", "count", "embed", "other"]
 
@@ -152,6 +152,11 @@ class Request(msgspec.Struct, frozen=True, dict=True):
         """The `generationConfig`, empty if there is none."""
         found = self.body.get("generationConfig") if isinstance(self.body, dict) else None
         return found if isinstance(found, dict) else {}
+
+
+def key_in(headers: dict[str, str]) -> str | None:
+    """The key that comes with these headers."""
+    return _take_key(headers)[1]
 
 
 def _take_key(headers: dict[str, str]) -> tuple[dict[str, str], str | None]:

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
 
 from geminids.errors import GeminidsError
-from geminids.gateway.request import Request
+from geminids.gateway.request import Request, key_in
 from geminids.gateway.script import Reply, ReplyFields, ScriptLike, make_reply
 from geminids.gateway.scripted import Scripted
 from geminids.gateway.upstream import Head, Upstream
@@ -206,6 +206,11 @@ class Gateway:
 
     # What its connections tell it (see `connection.House`).
 
+    def upstream_knows(self, headers: dict[str, str]) -> bool:
+        """Whether whoever comes with these headers is one whose body is worth reading."""
+        knows = getattr(self.upstream, "knows", None)
+        return True if knows is None else bool(knows(key_in(headers)))
+
     def came(self, verb: str, target: str, headers: dict[str, str], body: bytes) -> Request:
         with self._changed:
             self._count += 1
@@ -251,6 +256,7 @@ class Gateway:
 
         import anyio.abc
 
+        from geminids.gateway.accepting import accept
         from geminids.gateway.connection import Connection
 
         async def serve(stream: anyio.abc.SocketStream) -> None:
@@ -270,7 +276,7 @@ class Gateway:
                     self._scope, self._loop = scope, asyncio.get_running_loop()
                     if self._stopped:
                         scope.cancel()
-                await listener.serve(serve)
+                await accept(listener, serve, self.failed)
 
     def _counted(self, change: int) -> None:
         with self._changed:

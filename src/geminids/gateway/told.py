@@ -10,7 +10,7 @@ import msgspec
 __all__ = ["Answered", "Counts", "Halt", "HaltKind", "Remark", "RequestRole", "Tell", "Told", "Waiting"]
 
 RequestRole = Literal["main", "subagent", "utility"]
-HaltKind = Literal["over_budget", "model", "mismatch", "gone"]
+HaltKind = Literal["over_budget", "model", "mismatch", "gone", "unkept"]
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True):

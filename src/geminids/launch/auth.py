@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
-__all__ = ["Auth", "AuthMode", "choose_auth"]
+__all__ = ["Auth", "AuthMode", "choose_auth", "selected_type"]
 
 AuthMode = Literal["key", "vertex", "account", "adc", "other", "none"]
 
@@ -43,7 +43,7 @@ def choose_auth(environ: Mapping[str, str], user_settings: Mapping[str, Any]) ->
         return Auth("vertex", "GOOGLE_GENAI_USE_VERTEXAI", "vertex-ai")
     if environ.get("GEMINI_API_KEY"):
         return Auth("key", "GEMINI_API_KEY", "gemini-api-key")
-    chosen = _selected_type(user_settings)
+    chosen = selected_type(user_settings)
     if chosen:
         return Auth(_OF_TYPE.get(chosen, "other"), "settings security.auth.selectedType")
     if environ.get("CLOUD_SHELL") == "true" or environ.get("GEMINI_CLI_USE_COMPUTE_ADC") == "true":
@@ -51,7 +51,8 @@ def choose_auth(environ: Mapping[str, str], user_settings: Mapping[str, Any]) ->
     return Auth("none", "nothing found")
 
 
-def _selected_type(settings: Mapping[str, Any]) -> str | None:
+def selected_type(settings: Mapping[str, Any]) -> str | None:
+    """The sign-in that settings choose, if they do."""
     value: Any = settings
     for name in ("security", "auth", "selectedType"):
         value = value.get(name) if isinstance(value, dict) else None

@@ -18,6 +18,7 @@ from geminids.launch.gatewayed import past_proxies
 from geminids.launch.refused import Refused
 from geminids.launch.settings import SettingsProblem, merge
 from geminids.launch.terms import Terms, make_terms
+from geminids.launch.workspace_auth import refuse_other_sign_in
 from geminids.options import Options
 from geminids.outcome import FailureKind
 from geminids.redact import secrets_in_words, secrets_of
@@ -164,6 +165,8 @@ def _with_home(
             env = {**home.variables_of(source, options.env_only), **env}
         auth = choose_auth(env, source.settings)
         given = Given(env) if gate is None else gate.open(env, auth, release)
+        if given.gatewayed and options.trust_workspace:
+            refuse_other_sign_in(cwd)
         env = given.env
         strange = () if options.trust_workspace else _strange_skills(cwd, release, source, places)
         terms = make_terms(

@@ -14,7 +14,12 @@ from geminids.options.model import Approval, GatewayMode, Leftovers, McpServer, 
 from geminids.options.permissions import CAPABILITIES, Permissions, Power
 from geminids.redact import Redactor, secrets_of
 
-__all__ = ["make_options"]
+__all__ = ["LIMITS", "NEED_GATEWAY", "make_options"]
+
+# What the gateway holds to the letter; without it, they are counted by what the run tells.
+LIMITS = ("max_budget", "max_tokens", "max_requests", "day_budget", "day_tokens", "day_requests")
+# What only the gateway can hold: each is a promise that is broken where it is off.
+NEED_GATEWAY = ("requests_per_minute", "only_models", "key_from", "record")
 
 _LONGEST = 200
 
@@ -85,12 +90,9 @@ def _gateway_problems(options: Options) -> list[tuple[str, str]]:
     if len(modes) > 1:
         found.append((modes[1], f"cannot be given together with {modes[0]}"))
     if options.gateway == "off":
-        limits = ("requests_per_minute", "only_models", "key_from", *_RECORDS)
-        found += [(name, "needs the gateway, which is off") for name in limits if getattr(options, name)]
+        needy = [name for name in (*NEED_GATEWAY, "replay") if getattr(options, name)]
+        found += [(name, "needs the gateway, which is off") for name in needy]
     return found
-
-
-_RECORDS = ("record", "replay")
 
 
 def _cwd_problems(options: Options) -> list[tuple[str, str]]:

@@ -125,10 +125,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
         Retries, Meta(description="How often a run that failed is tried again, where that can help.")
     ] = 0
     fallback_models: Annotated[
-        tuple[str, ...], Meta(description="Models to go on with where the model's quota is used up or it is gone.")
+        tuple[str, ...],
+        Meta(description="Models to go on with where the model's quota is used up or it is gone."),
     ] = ()
     schema: Annotated[
-        str | None, Meta(description="A JSON Schema (as text) that the answer must fit; the value is `result.value`.")
+        str | None,
+        Meta(description="A JSON Schema (as text) that the answer must fit; the value is `result.value`."),
     ] = None
     schema_tries: Annotated[
         Retries, Meta(description="How often an answer that does not fit the schema is asked for again.")
@@ -173,7 +175,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     ] = 120.0
     stall_after: Annotated[
         Seconds | None,
-        Meta(description="Says what the run waits for after this many seconds of silence, and then more rarely."),
+        Meta(
+            description="Says what the run waits for after this many seconds of silence, and then more rarely."
+        ),
     ] = 30.0
     permission_timeout: Annotated[
         Seconds | None,

@@ -8,9 +8,20 @@ from typing import TYPE_CHECKING
 from geminids.errors import GeminidsError
 from geminids.events.model import Level
 from geminids.launch.auth import Auth
-from geminids.launch.gate import STAND_IN, Given
+from geminids.launch.gate import (
+    STAND_IN,
+    Given,
+    asked_for,
+    is_risky,
+    keeps_journal,
+    kept_by_cli,
+    needs_gateway,
+    needs_journal,
+    needs_key,
+)
 from geminids.launch.refused import Refused
 from geminids.options import Options
+from geminids.options.checks import LIMITS
 from geminids.run.mailbox import Mailbox
 from geminids.toolchain.releases import Release
 
@@ -24,27 +35,11 @@ if TYPE_CHECKING:
     from geminids.gateway.upstream import Upstream
     from geminids.run.allowance import Allowance
 
-__all__ = ["LIMITS", "RunGate", "asked_for", "is_risky"]
+__all__ = ["RunGate"]
 
 _BASE = "GOOGLE_GEMINI_BASE_URL"
 _KEY = "GEMINI_API_KEY"
-LIMITS = ("max_budget", "max_tokens", "max_requests", "day_budget", "day_tokens", "day_requests")
-_OTHERS = ("requests_per_minute", "only_models", "key_from", "record")
-_TERMS = (*LIMITS, *_OTHERS)
-
-
-def asked_for(options: Options) -> str | None:
-    """The option that asks for the gateway, if there is one."""
-    if options.gateway == "on":
-        return "gateway='on'"
-    return next((name for name in _TERMS if getattr(options, name)), None)
-
-
-def is_risky(options: Options) -> bool:
-    """Whether a stranger's repository could have the agent look for the key: it may run a shell there."""
-    may = options.permissions
-    runs = options.approval == "yolo" or may.shell in ("allow", "ask") or bool(may.allow_commands)
-    return runs and may.shell != "deny" and not options.trust_workspace
+_SHORTEST = 4
 
 
 class RunGate:
@@ -83,6 +78,11 @@ class RunGate:
         return Allowance(self._counted)
 
     @property
+    def is_dead(self) -> bool:
+        """Whether the gateway has died under it: who knows its address knows nothing of use."""
+        return self.lease is not None and not self.lease.usable
+
+    @property
     def token(self) -> str | None:
         """What a session has to give as its key, where the environment does not."""
         return self.lease.token if self.lease is not None and self._by_session else None
@@ -118,36 +118,27 @@ class RunGate:
         if auth.mode == "key" and key is not None:
             return self._leased(env, key)
         if auth.mode == "none":
+            if wanted or self._budgets:
+                # The CLI may find a key for itself, in a trusted folder's own .env, and go past us with it.
+                raise Refused(
+                    "auth",
+                    f"no way to sign in was found, and {wanted or 'a budget'} needs an API key",
+                    "Set GEMINI_API_KEY, or name the key with key_from. A key in the folder's .env is the CLI's alone.",
+                )
             return Given(dict(env))  # there is no way to sign in at all: the run will say so
-        why = (
-            "the key is in the CLI's own store, where only the CLI can read it"
-            if auth.mode == "key"
-            else f"the sign-in ({auth.source}) stays with the CLI"
-        )
-        needs = "gateway='on'" if options.gateway == "on" else next(filter(self._is_set, _OTHERS), None)
-        if needs:
-            raise Refused(
-                "bad_option",
-                f"{needs} needs the gateway, and that needs an API key: {why}",
-                "Set GEMINI_API_KEY, or name the key with key_from.",
-            )
+        if needs := needs_gateway(options):
+            raise needs_key(needs, auth)
         if limited:
-            return self._without(env, release, why)
-        told = f"no gateway: {why}; a tool of this run could read the sign-in, and requests are not seen one by one"
+            return self._without(env, release, kept_by_cli(auth))
+        open_to_tools = "a tool of this run could read the sign-in, and requests are not seen one by one"
+        told = f"no gateway: {kept_by_cli(auth)}; {open_to_tools}"
         self.notices.append(("info", "gateway", told))
         return Given(dict(env))
 
-    def _is_set(self, name: str) -> bool:
-        return bool(getattr(self._options, name))
-
     def _without(self, env: Mapping[str, str], release: Release, why: str) -> Given:
         """Budgets without the gateway: what the journal tells of requests is counted while the run goes on."""
-        if release.session_storage != "slug_journal":
-            raise Refused(
-                "bad_option",
-                f"a budget needs the gateway here ({why}): this release writes no journal to count requests by",
-                "Let the gateway be on with an API key, or take Gemini CLI 0.39 or newer.",
-            )
+        if not keeps_journal(release):
+            raise needs_journal(why)
         if self._counted is None:
             self._counted = tuple(self._purses())
             told = (
@@ -175,7 +166,7 @@ class RunGate:
         """Let the gateway answer: the CLI has been spawned."""
         if self.lease is not None:
             self.lease.begin()
-            if any(purse.limits.dollars is not None for purse in self.purses):
+            if any(purse.is_priced for purse in self.purses):
                 import threading
 
                 from geminids.prices import warm_up
@@ -193,7 +184,9 @@ class RunGate:
 
     def _key(self, env: Mapping[str, str]) -> str | None:
         if self._options.key_from is None:
-            return env.get(_KEY)
+            # Spaces around it are none of the key: another variable may hold it without them.
+            given = env.get(_KEY)
+            return given if given is None else given.strip()
         from geminids.gateway.keys import read_key
 
         try:
@@ -204,9 +197,16 @@ class RunGate:
     def _leased(self, env: Mapping[str, str], key: str | None) -> Given:
         from geminids.launch.gatewayed import gatewayed_environment
 
-        secrets = frozenset((key,)) if key is not None else frozenset[str]()
+        # A shorter one would mask ordinary words (see `redact`).
+        secrets = frozenset((key,)) if key is not None and len(key) >= _SHORTEST else frozenset[str]()
         if self.lease is None:
             self.lease = self._opened(env, key, secrets)
+        elif not self.lease.usable:
+            self.lease = self.lease.renewed()
+            # A chat that was silent has not heard of the death, and has no use for it any more.
+            for letter in self.mailbox.take():
+                if getattr(letter, "kind", None) != "gone":
+                    self.mailbox.put(letter)
         token = STAND_IN if self._by_session else self.lease.token
         given = gatewayed_environment(env, key, self.lease.url, token)
         return Given(given, secrets | {self.lease.token}, hides=key is not None, gatewayed=True)
@@ -269,7 +269,8 @@ class RunGate:
         own = Limits(dollars=options.max_budget, tokens=options.max_tokens, requests=options.max_requests)
         day = Limits(dollars=options.day_budget, tokens=options.day_tokens, requests=options.day_requests)
         price = None
-        if own.dollars is not None or day.dollars is not None:
+        # The day's file is read by runs that have a budget in dollars: what each one costs is written in any case.
+        if own.dollars is not None or day:
             from geminids.prices import pricing, read_prices
 
             price = pricing(None if options.prices is None else read_prices(options.prices))

@@ -26,7 +26,14 @@ __all__ = ["Overseer", "ending_of"]
 _SETTLE = 1.0
 # Requests that are paid for.
 _ANSWERS = ("stream", "generate")
-_KINDS: dict[str, FailureKind] = {"model": "config", "mismatch": "bad_request", "gone": "network"}
+# So much of a message is enough to know it by; the CLI escapes what comes in later lines of it.
+_TELLING = 40
+_KINDS: dict[str, FailureKind] = {
+    "model": "config",
+    "mismatch": "bad_request",
+    "gone": "network",
+    "unkept": "config",
+}
 
 
 class Overseer:
@@ -82,6 +89,7 @@ class Overseer:
                 events.append(self._ledger.notice("warning", told.code, told.text))
             elif self.halted is None:
                 self.halted = told
+                self._ledger.stopped = told.message[:_TELLING]
         if events:
             self._put(events)
         if self.halted is not None:
@@ -173,7 +181,7 @@ def _is_uncounted(told: Answered) -> bool:
 def ending_of(halt: Halt) -> Ending:
     """What it means for a run that the gateway has stopped it."""
     if halt.kind == "over_budget":
-        return Ending("over_budget", halt.message)
+        return Ending("over_budget", f"{halt.message}\n{halt.hint}" if halt.hint else halt.message)
     kind = _KINDS[halt.kind]
     failure = Failure(kind=kind, message=halt.message, retryable=halt.kind == "gone", hint=halt.hint)
     return Ending("failed", halt.message, failure)

@@ -157,7 +157,10 @@ class Reading:
 
     def _told(self, remark: Remark) -> Event:
         retry = Retry(remark.attempt, remark.http_status) if remark.code == "retry" else None
-        return self._ledger.notice(remark.level, remark.code, remark.message, retry)
+        # The end of the run says it in our own words: nobody needs to read it twice.
+        stopped = self._ledger.stopped
+        level = "debug" if stopped is not None and stopped in remark.message else remark.level
+        return self._ledger.notice(level, remark.code, remark.message, retry)
 
     def _too_long(self, lines: LineFramer, what: str) -> list[Event]:
         sizes, lines.dropped = lines.dropped, []

@@ -174,7 +174,7 @@ def differences(
     found = []
     sums = _sums(seen)
     if told is not None and None not in told and told != (sums.input, sums.output):
-        found.append(_disagree("the CLI's own sums", told, (sums.input, sums.output)))
+        found.append(_disagree("the CLI's own sum", told, (sums.input, sums.output)))
     if journal is not None:
         # The journal has no requests of the CLI's own, such as the router's.
         spoken = _sums([one for one in seen if one.role != "utility"])

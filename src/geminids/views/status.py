@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from geminids.events.model import (
@@ -21,6 +22,7 @@ __all__ = ["Doing", "Status"]
 
 # Text that still flows speaks for itself; after this many seconds of silence the status speaks again.
 QUIET = 1.0
+_WAITS = re.compile(r"waits for ([\d.]+) s: (.+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,7 @@ class Status:
         self._spawned = False
         self._wrote: float | None = None
         self._retry: tuple[str, float] | None = None
+        self._held: tuple[str, float, float] | None = None
         self._tools: dict[str, ToolStarted] = {}
         self._began: dict[str, float] = {}
         self._stopping: float | None = None
@@ -50,7 +53,7 @@ class Status:
         if isinstance(event, Notice):
             self._noticed(event, now)
             return
-        self._retry = None
+        self._retry = self._held = None
         if isinstance(event, Started):
             self._spawned = True
             # A warm CLI is told to be there when it has the prompt.
@@ -87,6 +90,8 @@ class Status:
             return Doing("stopping", now - self._stopping)
         if self._retry is not None:
             return Doing(self._retry[0], now - self._retry[1])
+        if self._held is not None and now < self._held[2]:
+            return Doing(self._held[0], now - self._held[1])
         if self._wrote is not None and now - self._wrote < QUIET:
             return None
         if self._tools:
@@ -119,6 +124,9 @@ class Status:
             self._retry = (_retry_words(event.retry), now)
         elif event.code == "gave_up":
             self._retry = None
+        elif event.code == "waiting" and (found := _WAITS.search(event.message)) is not None:
+            # For so long and no longer: then the model has the request.
+            self._retry, self._held = None, (f"waiting: {one_line(found[2])}", now, now + float(found[1]))
 
 
 def _retry_words(retry: Retry) -> str:

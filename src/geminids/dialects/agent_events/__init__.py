@@ -52,6 +52,8 @@ __all__ = [
     "is_agent_event",
 ]
 
+_TOLD: dict[str, Any] = {}
+
 
 class Translator:
     """Our events to agent events, one run long. Nothing that it hears makes it raise."""
@@ -204,6 +206,7 @@ class Translator:
             out.append(self._new("tool_use", event.at, *use_of(event)))
         tells_input = self._inputs[event.id] is None
         out.append(self._new("tool_result", event.at, *result_of(event, tells_input=tells_input)))
+        self._inputs[event.id] = _TOLD  # that there was a call is counted; what it was given can be large
 
     def _on_asked(self, event: model.PermissionAsked, out: list[AgentEvent]) -> None:
         self._begin(out)

@@ -23,6 +23,11 @@ __all__ = ["Growing"]
 
 _NO_INPUT = Raw(b"{}")
 # Events of a message as JSON, since most lines of a run are such.
+_MESSAGE_START = (
+    b'{"type":"message_start","message":{"id":%b,"type":"message","role":"assistant","model":%b,"content":[],'
+    b'"stop_reason":null,"stop_sequence":null,"usage":%b}}'
+)
+_NO_USAGE = encoded(usage_of([]))
 _START = b'{"type":"content_block_start","index":%d,"content_block":%b}'
 _DELTA = b'{"type":"content_block_delta","index":%d,"delta":%b}'
 _STOP = b'{"type":"content_block_stop","index":%d}'
@@ -52,7 +57,8 @@ class Growing:
         self._text: StringIO | None = None
         self._delta = b""
         if live:
-            self._voice.stream(b'{"type":"message_start","message":%b}' % encoded(self._whole([], None)))
+            usage = encoded(usage_of(requests)) if requests else _NO_USAGE
+            self._voice.stream(_MESSAGE_START % (encoded(self._id), encoded(model), usage))
 
     def say(self, text: str) -> None:
         """A piece of text, which goes on where the last block is one."""

@@ -213,7 +213,7 @@ class Pool:
         # The CLI would count the turns of the whole session: each prompt's are counted on our side.
         options = msgspec.structs.replace(options, max_turns=None, resume=None)
         plan = make_warm_plan(options, asks=seating.asks, environ=seating.environ, gate=seating.gate)
-        if seating.gate.lease is not None and self._keeper is None:
+        if seating.gate.lease is not None and (self._keeper is None or not self._keeper.usable):
             from geminids.gateway.host import keep_open
 
             # Its processes know the address: it stays while they live, whether a chat is open or not.

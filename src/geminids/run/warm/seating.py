@@ -76,7 +76,7 @@ class Seating:
             return None
         self._settle_handover()
         if self.seat is not None and self.seat.is_usable:
-            if await self._pool.is_well(self.seat.process):
+            if not self.gate.is_dead and await self._pool.is_well(self.seat.process):
                 return self.seat
             self.seat.process.stop()
         if self._has_history or self._has_begun():

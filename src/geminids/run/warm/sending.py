@@ -16,9 +16,9 @@ from geminids.events.model import Decision, EndedProcess, Event, Started
 from geminids.ids import new_run_id
 from geminids.launch.refused import Refused
 from geminids.options import Options
+from geminids.options.checks import LIMITS
 from geminids.run.cost import Bill
 from geminids.run.finishing import finished_of
-from geminids.run.gate import LIMITS
 from geminids.run.mishaps import our_fault
 from geminids.run.outbox import Events, Outbox
 from geminids.run.patience import see_through
