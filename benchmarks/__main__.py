@@ -1,5 +1,5 @@
 """Run all benchmarks, or those named: start, warm, events, dialects, line, journal, follow, imports, gateway,
-usage, stall."""
+usage, cost, stall."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from benchmarks import (
+    cost,
     dialects,
     events,
     follow,
@@ -39,6 +40,7 @@ _ALL = {
     "imports": imports.run,
     "gateway": gateway.run,
     "usage": usage.run,
+    "cost": cost.run,
     "stall": stall.run,
 }
 

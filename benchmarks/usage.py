@@ -43,7 +43,7 @@ def run(work: Path, *, quick: bool) -> list[Row]:
         for name, command in commands.items():
             began = time.perf_counter()
             ran = subprocess.run(command, env=environ, check=True, capture_output=True, timeout=60)
-            if lap:  # the first has the files read from the disk
+            if lap:  # in the first, files are read from the disk and list prices looked up, to be remembered
                 figures[name].append((time.perf_counter() - began) * 1000)
             told[name] = json.loads(ran.stdout)
     theirs, ours = told.values()

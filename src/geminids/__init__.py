@@ -45,8 +45,9 @@ if TYPE_CHECKING:
     from geminids.prices import Budget, ModelRate, RateTier
     from geminids.process.undumpable import protect_host
     from geminids.run.ask import ask, ask_sync, stream_sync
+    from geminids.run.opening import open_run
     from geminids.run.result import Result
-    from geminids.run.run import Run, open_run
+    from geminids.run.run import Run
     from geminids.run.warm.chat import Chat
     from geminids.run.warm.permission import Said
     from geminids.run.warm.pool import Pool, ProcessStatus
@@ -119,7 +120,8 @@ _ROOMS = {
     "geminids.prices": ("Budget", "ModelRate", "RateTier"),
     "geminids.run.ask": ("ask", "ask_sync", "stream_sync"),
     "geminids.run.result": ("Result",),
-    "geminids.run.run": ("Run", "open_run"),
+    "geminids.run.opening": ("open_run",),
+    "geminids.run.run": ("Run",),
     "geminids.run.warm.chat": ("Chat",),
     "geminids.run.warm.permission": ("Said",),
     "geminids.run.warm.pool": ("Pool", "ProcessStatus"),

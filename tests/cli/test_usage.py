@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from geminids.config.places import Places
+from geminids.sessions.errands import Errand, write_down
 from recordings import RECORDINGS
 
 
@@ -128,6 +130,28 @@ def test_page(full: Machine) -> None:
     assert full.call("--html", str(page), "--force").returncode == 0
 
 
+def test_page_that_cannot_be_written(full: Machine) -> None:
+    """One clear error, which names the option that there is."""
+    ran = full.call("--html", "/no/such/folder/page.html")
+    assert ran.returncode == 1 and "/no/such/folder/page.html" in ran.stderr
+    assert "--html" in ran.stderr and "--out" not in ran.stderr and "Traceback" not in ran.stderr
+
+
+def test_folder_that_is_gone(full: Machine) -> None:
+    """Who calls it in a folder that was deleted gets the report all the same; only a relative path makes no sense."""
+    code = (
+        "import os, sys; os.mkdir('gone'); os.chdir('gone'); os.rmdir('../gone')\n"
+        "from geminids.cli import main; sys.argv[1:] = ['usage', '--json', *sys.argv[1:]]; main()"
+    )
+    environ = {**os.environ, "HOME": str(full.home), "GEMINIDS_HOME": str(full.root / "geminids")}
+    for words, code_of_exit, what in (((), 0, '"rows"'), (("--project", "x"), 2, "a folder that is gone")):
+        ran = subprocess.run(
+            [sys.executable, "-c", code, *words], cwd=full.root, env=environ, capture_output=True, text=True
+        )
+        assert ran.returncode == code_of_exit and what in ran.stdout + ran.stderr, ran.stderr
+        assert "Traceback" not in ran.stderr
+
+
 def test_terminal(full: Machine) -> None:
     """In a terminal there are bars; in a pipe the table alone."""
     ours, theirs = pty.openpty()
@@ -147,6 +171,82 @@ def test_own_prices(full: Machine) -> None:
     prices = full.root / "prices.toml"
     prices.write_text('[[models]]\nmodel = "*"\ninput = 1000000\noutput = 0\n')
     assert full.json("--prices", str(prices))["total"]["usd"] == full.json()["total"]["input"]
+
+
+def test_configured_prices(full: Machine) -> None:
+    """`prices` of the user's configuration and its variable hold here as in a run; `--prices` goes before both."""
+    dear, cheap = full.root / "dear.toml", full.root / "cheap.toml"
+    dear.write_text('[[models]]\nmodel = "*"\ninput = 1000000\noutput = 0\n')
+    cheap.write_text('[[models]]\nmodel = "*"\ninput = 0\noutput = 0\n')
+    config = full.root / "config.toml"
+    config.write_text('[gemini]\nprices = "dear.toml"\n')
+    told = json.loads(full.told("--json", GEMINIDS_CONFIG=str(config)))
+    assert told["total"]["usd"] == told["total"]["input"] and told["prices"] == str(dear)
+    assert f"that of {dear}" in full.told(GEMINIDS_CONFIG=str(config))
+    for words, env in (((), {"GEMINIDS_PRICES": str(cheap)}), (("--prices", str(cheap)), {})):
+        told = json.loads(full.told("--json", *words, GEMINIDS_CONFIG=str(config), **env))
+        assert told["total"]["usd"] == 0 and told["prices"] == str(cheap)
+    assert full.json()["prices"] is None
+
+
+def test_prices_of_a_project_have_no_power(full: Machine) -> None:
+    """A repository's own file cannot say what things cost, as it cannot in a run."""
+    (full.root / "prices.toml").write_text('[[models]]\nmodel = "*"\ninput = 0\noutput = 0\n')
+    (full.root / "geminids.toml").write_text('[gemini]\nprices = "prices.toml"\n')
+    ran = full.call("--json")
+    assert ran.returncode == 0 and json.loads(ran.stdout)["total"]["usd"] > 0
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        (None, "No such file"),
+        ("models = 3", "Expected `array`"),
+        ('[[models]]\nmodel = "x"\ninput = -1\noutput = 0', "a price is a number that is not below 0"),
+        ("\0", "prices.toml: "),
+    ],
+)
+def test_bad_prices(machine: Machine, text: str | None, what: str) -> None:
+    """A table that cannot be used is one clear error, with the file's name and what a line looks like."""
+    prices = machine.root / "prices.toml"
+    if text is not None:
+        prices.write_text(text)
+    ran = machine.call("--prices", str(prices))
+    assert ran.returncode != 0 and what in ran.stderr and "[[models]]" in ran.stderr
+    assert "Traceback" not in ran.stderr and "prices.toml" in ran.stderr
+
+
+def test_errands(full: Machine) -> None:
+    """What the CLI asked for itself in runs of ours is counted, and told apart; of a home that is named, its own."""
+    session = next(row["session"] for row in full.json("--by", "session")["rows"])
+    before = full.json()["total"]
+    assert (before["errands"], before["errand_tokens"]) == (0, 0)
+    assert "ERRANDS" not in full.told() and "Not in it" in full.told()
+    places = Places(full.root / "geminids")
+    for number, (whose, project) in enumerate([(session, "/repo/here"), ("gone", "/repo/gone")]):
+        write_down(
+            Errand(1_794_800_000_000, "r", number, whose, project, "gemini-2.5-flash", 90, 0, 10, 0, 0),
+            places,
+        )
+    after = full.json()["total"]
+    assert (after["requests"], after["total"]) == (before["requests"] + 2, before["total"] + 200)
+    assert (after["errands"], after["errand_tokens"]) == (2, 200) and after["usd"] > before["usd"]
+    assert "ERRANDS" in full.told() and "2 requests, 200 tokens" in " ".join(full.told().split())
+    assert full.json("--home", "user")["total"]["errands"] == 1
+    assert full.json("--project", "/repo/gone")["total"]["errands"] == 1
+    assert full.json("--until", "2026-01-01")["total"]["errands"] == 0
+    rows = list(csv.DictReader(full.told("--csv", "--by", "project").splitlines()))
+    assert {row["project"]: row["errands"] for row in rows}["/repo/gone"] == "1"
+
+
+def test_the_library_is_not_loaded_again(full: Machine) -> None:
+    """The second report needs no library: what it said is remembered."""
+    code = "import sys; from geminids.cli import main; sys.argv[1:] = ['usage', '--json']\n"
+    code += "try: main()\nfinally: print('genai_prices' in sys.modules, file=sys.stderr)"
+    for loaded in ("True", "False"):
+        environ = {**os.environ, "HOME": str(full.home), "GEMINIDS_HOME": str(full.root / "geminids")}
+        ran = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True)
+        assert ran.stderr.split() == [loaded] and json.loads(ran.stdout)["total"]["usd"] > 0
 
 
 def test_unknown_price(full: Machine) -> None:
@@ -171,7 +271,12 @@ def test_unknown_price(full: Machine) -> None:
             "--until 2026-02-01 is before --since 2026-02-02",
         ),
         (("--by", "day,hour"), "--by: hour is none of day, model, project, session"),
+        (("--by", ""), "--by: nothing is none of"),
+        (("--project", ""), "--project: which path?"),
+        (("--html", ""), "--html: which path?"),
+        (("--prices", ""), "--prices: which path?"),
         (("--json", "--csv"), "one of them"),
+        (("--csv", "--html", "page.html"), "one of them"),
         (("--home", "/no/such/home"), "--home: /no/such/home is not a folder"),
     ],
 )

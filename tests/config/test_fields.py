@@ -54,6 +54,8 @@ def test_flags_and_variables_are_unique() -> None:
         ("cwd", "power"),
         ("resume", "power"),
         ("template", "power"),
+        ("prices", "power"),
+        ("max_budget", "narrows"),
         ("instructions", "inside"),
         ("trust_workspace", "narrows"),
         ("permissions.allow_tools", "narrows"),

@@ -114,6 +114,16 @@ command = "x"
     assert [name for name, origin in loaded.origins.items() if origin.startswith("project")] == ["model"]
 
 
+def test_a_project_has_no_say_in_what_things_cost(desk: Any) -> None:
+    """A table in which all is free would make a budget endless: it is passed over and named, and the budget holds."""
+    (desk.folder / "free.toml").write_text('[[models]]\nmodel = "*"\ninput = 0\noutput = 0\n')
+    desk.write("[gemini]\nmax_budget = 1.0\n", '[gemini]\nprices = "free.toml"\nmax_budget = 5.0\n')
+    loaded = desk.load()
+    assert (loaded.options.prices, loaded.options.max_budget) == (None, 1.0)
+    (warning,) = loaded.warnings
+    assert "prices (line 2)" in warning and "max_budget (line 3)" in warning
+
+
 def test_a_trusted_project_may_all_of_it(desk: Any) -> None:
     """The user's own file lists it, by its true path; a folder above or below is not it."""
     project = '[gemini]\napproval = "yolo"\n[gemini.env]\nA = "1"\n'

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
 from geminids.errors import GeminidsError
 from geminids.prices import ModelRate, RateTier, read_prices
+from geminids.prices.table import Rates, rates_in
 
 TOML = """
 [[models]]
@@ -44,7 +46,8 @@ JSON = (
 
 
 @pytest.mark.parametrize(
-    "text", [TOML, JSON, JSON[JSON.index("[") : -1], "# mine\n" + TOML.lstrip(), TOML.lstrip()]
+    "text",
+    [TOML, JSON, JSON[JSON.index("[") : -1], "# mine\n" + TOML.lstrip(), TOML.lstrip(), "\ufeff" + TOML],
 )
 def test_toml_or_json(tmp_path: Path, text: str) -> None:
     """Whatever the file is called; JSON with the key `models` or without."""
@@ -53,10 +56,16 @@ def test_toml_or_json(tmp_path: Path, text: str) -> None:
     assert read_prices(str(file)) == LINES
 
 
+TIERS = (
+    "[[models]]\nmodel = 'x'\ninput = 1\noutput = 1\n"
+    "[[models.tiers]]\nabove = {}\ninput = {}\noutput = 1\n[[models.tiers]]\nabove = {}\ninput = {}\noutput = 1\n"
+)
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "array"),
+        ("", "no model"),
         ("[]", "no model"),
         ("models = 3", "array"),
         ("[[models]]\nmodel = 'x'\ninput = 1", "output"),
@@ -65,6 +74,18 @@ def test_toml_or_json(tmp_path: Path, text: str) -> None:
         ("[[models]]\nmodel = 'x'\ninput = 1\noutput = nan", "output is nan"),
         ("[[models]]\nmodel = 'x'\ninput = 1\noutput = inf", "output is inf"),
         ("[[models]]\nmodel = 'x'\ninput = 'free'\noutput = 1", "input"),
+        ("[[models]]\nmodel = 'x'\ninput = 'free'\noutput = 1", r"models\[0\].input"),
+        ("[[models]]\nmodel = ' '\ninput = 1\noutput = 1", "no model"),
+        (
+            "[[models]]\nmodel = 'x'\ninput = 1\noutput = 1\ncached = 2",
+            "x: cached is 2.0, which is more than input",
+        ),
+        ("[[models]]\nmodel = 'x'\ninput = true\noutput = 1", "bool"),
+        ("currency = 'EUR'\n[[models]]\nmodel = 'x'\ninput = 1\noutput = 1", "currency: there is"),
+        ("[models.x]\ninput = 1\noutput = 1", "array"),
+        (TIERS.format(5, 1, 5, 1), "two tiers begin above the same"),
+        (TIERS.format(-5, 1, 5, 1), "a tier begins above -5"),
+        (TIERS.format(5, "-1.5", 6, 1), "the tier above 5: input is -1.5"),
         ("{", "JSON"),
         ("[[models", "prices"),
         ("\udcff", "prices"),
@@ -93,3 +114,34 @@ def test_a_file_that_was_changed(tmp_path: Path) -> None:
     file.write_text(TOML.replace("input = 1", "input = 7"))
     os.utime(file, ns=(1, 1))
     assert read_prices(str(file))[0].input == 7
+
+
+def test_a_table_in_code_is_checked_too() -> None:
+    """The same rules, when the line is made; a list of tiers does as well as a tuple."""
+    with pytest.raises(ValueError, match="m: input is -1"):
+        ModelRate(model="m", input=-1, output=1)
+    with pytest.raises(ValueError, match="cached is 2"):
+        ModelRate(model="m", input=1, output=1, cached=2)
+    listed = ModelRate(model="m", input=1, output=1, tiers=[RateTier(above=5, input=2, output=2)])  # type: ignore[arg-type]
+    assert rates_in([listed], "m", 6) == Rates(Decimal(2), Decimal(2), Decimal(2))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "fits"),
+    [
+        ("gemini-9-pro", True),
+        ("Gemini-9-*", True),
+        ("models/gemini-9-*", True),
+        ("publishers/google/models/gemini-9-pro", True),
+        (" gemini-9-pro ", True),
+        ("*", True),
+        ("gemini-?-pro", True),
+        ("gemini-9", False),
+        ("gemini-9-pro-*", False),
+        ("9-pro", False),
+    ],
+)
+def test_names_that_fit(pattern: str, fits: bool) -> None:
+    """Whole names, with `*` and `?`, in either case; the folders before a name are passed over on both sides."""
+    table = [ModelRate(model=pattern, input=1, output=1)]
+    assert (rates_in(table, "models/Gemini-9-pro", 1) is not None) == fits

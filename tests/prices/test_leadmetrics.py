@@ -18,17 +18,23 @@ DOCUMENT = {
     "gemini-1.5-flash-8b": ("0.0375", "0.15", "0.01"),
 }
 CACHE = "the document has a quarter of input for the cache; the list has a tenth for the models from 2.5 on"
+EIGHT = (
+    "the list has what the document has under gemini-flash-1.5-8b, and takes this name for gemini-1.5-flash"
+)
 WHY = {
     ("gemini-2.5-pro", "cache"): CACHE,
     ("gemini-2.5-flash", "cache"): CACHE,
     ("gemini-2.5-flash-lite", "cache"): CACHE,
     ("gemini-2.5-flash", "input"): "the document has what the list has for gemini-2.5-flash-preview",
     ("gemini-2.5-flash", "output"): "the document has what the list has for gemini-2.5-flash-preview",
-    ("gemini-1.5-pro", "cache"): "the list has no price for its cache: it counts as input",
+    (
+        "gemini-1.5-pro",
+        "cache",
+    ): "the list has 0.3125 under gemini-pro-1.5, and none under this name: it counts as input",
     ("gemini-1.5-flash", "cache"): "the document has rounded 0.01875",
-    ("gemini-1.5-flash-8b", "input"): "the list takes it for gemini-1.5-flash",
-    ("gemini-1.5-flash-8b", "output"): "the list takes it for gemini-1.5-flash",
-    ("gemini-1.5-flash-8b", "cache"): "the list takes it for gemini-1.5-flash",
+    ("gemini-1.5-flash-8b", "input"): EIGHT,
+    ("gemini-1.5-flash-8b", "output"): EIGHT,
+    ("gemini-1.5-flash-8b", "cache"): EIGHT,
 }
 MILLION = 1_000_000
 PARTS = {

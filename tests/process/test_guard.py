@@ -218,3 +218,15 @@ def _ignores(process: psutil.Process, number: signal.Signals) -> bool:
             if line.startswith("SigIgn:"):
                 return bool(int(line.split()[1], 16) >> (number - 1) & 1)
     return False
+
+
+def test_no_warning_at_the_end() -> None:
+    """The guard outlives its host by a moment, on purpose: Python has nothing to complain of when it drops it."""
+    code = (
+        "import gc\nfrom geminids.process import guard\nfrom geminids.process.marker import new_mark\n"
+        "mark = new_mark('run'); guard.guard_run(mark); guard.release_run(mark); print(guard.guarded())\n"
+        "vars(guard).clear(); gc.collect()\n"  # as Python does at its end, in an order that nobody knows
+    )
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    until(lambda: not psutil.pid_exists(int(done.stdout)), 5)

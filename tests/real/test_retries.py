@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+import uuid
 from typing import Any
 
 import pytest
@@ -38,7 +39,7 @@ def tried(world: Any, script: Any, **fields: Any) -> tuple[list[Any], FakeGoogle
 
 
 def told(events: list[Any]) -> list[str]:
-    return [notice.message for notice in of(events, Notice, code="attempt")]
+    return [notice.message for notice in of(events, Notice, code="next_attempt")]
 
 
 @pytest.mark.parametrize("gateway", ["on", pytest.param("off", marks=deep)])
@@ -114,15 +115,13 @@ def test_the_api_is_down_for_ten_seconds(make_world: Any) -> None:
     assert 10 <= took < 45
 
 
-def test_a_crash_in_a_tool_does_not_run_it_twice(world: Any) -> None:
-    """The session is gone on with: the tool has run once, and the model hears that it was cut off."""
-    said: list[str] = []
+def crashed(world: Any) -> list[Any]:
+    """The CLI is killed while its shell tool runs, whose work is done."""
 
     def script(request: Request) -> Reply | None:
         if request.method != "stream":
             return None
-        said.append(str(request.user_texts[-1]))
-        if "connection to the model broke" in said[-1]:
+        if "You were cut off" in str(request.user_texts[-1]):
             return Reply(text="I see what was done.")
         command = "echo ran >> ran.txt; echo $PPID > cli.pid; sleep 300"
         return Reply(calls=[Call("run_shell_command", {"command": command})])
@@ -142,12 +141,103 @@ def test_a_crash_in_a_tool_does_not_run_it_twice(world: Any) -> None:
             if isinstance(event, Started) and not pid:
                 pid.append(event.pid)
                 threading.Thread(target=kill).start()
+    assert (world.cwd / "ran.txt").read_text() == "ran\n", "whatever becomes of the run"
+    return events
+
+
+def goes_on(events: list[Any]) -> None:
     end = events[-1]
     assert (end.outcome, end.answer, end.attempts) == ("success", "I see what was done.", 2), end.failure
-    assert (world.cwd / "ran.txt").read_text() == "ran\n"
     _, second = of(events, Started)
     assert second.session_id == end.session_id
     assert "goes on in session" in told(events)[0]
+
+
+def test_a_crash_in_a_tool_does_not_run_it_twice(world: Any) -> None:
+    """The session is gone on with: the tool has run once, and the model hears that it was cut off."""
+    goes_on(crashed(world))
+
+
+@deep
+@pytest.mark.parametrize("version", ["0.54.4", "0.24.0"])
+def test_a_crash_in_a_tool_on_other_releases(make_world: Any, version: str) -> None:
+    """There too."""
+    goes_on(crashed(make_world(version)))
+
+
+@deep
+def test_a_crash_in_a_tool_where_nothing_can_be_resumed(make_world: Any) -> None:
+    """The failure stands, and the notice says that it is the release."""
+    events = crashed(make_world("0.11.3"))
+    assert (events[-1].failure.kind, events[-1].attempts) == ("cut_off", 1)
+    assert told(events)[-1].startswith("no further attempt: ")
+
+
+def acts_then_fails(replies: list[Any]) -> list[Any]:
+    """A tool has run, and then the API fails: the next attempt goes on."""
+    call = Call("run_shell_command", {"command": "echo ran >> ran.txt"})
+    return [Reply(calls=[call]), Reply(status=500), *replies]
+
+
+@pytest.mark.parametrize("gateway", ["on", pytest.param("off", marks=deep)])
+def test_what_all_attempts_cost(make_world: Any, gateway: str) -> None:
+    """The tokens are those that the API has told, of the attempt that failed too; a file is put in once."""
+    world = make_world("0.61.0")
+    (world.cwd / "notes.txt").write_text("NOTED")
+    fields = {"approval": "yolo", "template": "TASK {{prompt}} @notes.txt", "gateway": gateway}
+    events, google = tried(world, acts_then_fails([Reply(text="fine")]), **fields)
+    end = events[-1]
+    assert (end.outcome, end.attempts) == ("success", 2), end.failure
+    counted = google.counted()
+    assert end.usage.input == counted["promptTokenCount"]
+    assert end.usage.output == counted["candidatesTokenCount"]
+    assert (world.cwd / "ran.txt").read_text() == "ran\n"
+    texts = [str(text) for text in google.asked[-1].request.user_texts]
+    assert "You were cut off" in texts[-1]
+    assert "TASK" not in texts[-1] and "NOTED" not in texts[-1], "what was put around the prompt was said"
+    assert sum("TASK" in text for text in texts) == 1
+
+
+@deep
+def test_a_budget_is_that_of_all_attempts(make_world: Any) -> None:
+    """Not of each: what the first has spent, the second has not."""
+    call = Reply(calls=[Call("run_shell_command", {"command": "echo ran >> ran.txt"})])
+    replies = [call, Reply(status=500), call, call, call, call]
+    events, google = tried(make_world("0.61.0"), replies, approval="yolo", max_requests=4)
+    end = events[-1]
+    assert (end.outcome, end.attempts) == ("over_budget", 2), end.failure
+    assert len(google.asked) <= 5
+    assert len(told(events)) == 1, "no attempt follows a budget that is spent"
+
+
+@deep
+@pytest.mark.parametrize("named", ["session_id", "resume"])
+def test_a_session_that_the_caller_has_named(make_world: Any, named: str) -> None:
+    """Is the session of every attempt."""
+    world = make_world("0.61.0")
+    session = str(uuid.uuid4())
+    if named == "resume":
+        with FakeGoogle([Reply(text="Zarathustra")]) as google:
+            session = geminids.ask_sync("before", through(world, google.url)).session_id or ""
+    events, google = tried(world, [Reply(status=500), Reply(text="fine")], **{named: session})
+    end = events[-1]
+    assert (end.outcome, end.attempts, end.session_id) == ("success", 2, session), end.failure
+    assert ("Zarathustra" in google.asked[-1].body.decode()) == (named == "resume")
+
+
+@deep
+def test_a_command_is_not_run_twice(make_world: Any) -> None:
+    """A command of the user's runs its shell before the model is asked, and no event tells of it: the failure stands
+    where the CLI has kept nothing of it to go on with."""
+    world = make_world("0.61.0")
+    folder = world.home / ".gemini" / "commands"
+    folder.mkdir(parents=True)
+    (folder / "deploy.toml").write_text('prompt = "Look: !{echo ran >> ran.txt}"\n')
+    with FakeGoogle([Reply(status=500), Reply(text="fine")]) as google:
+        events: list[Any] = list(geminids.stream_sync("/deploy", through(world, google.url, approval="yolo")))
+    assert (events[-1].failure.kind, events[-1].attempts) == ("server", 1)
+    assert "holds nothing to go on with" in told(events)[-1]
+    assert (world.cwd / "ran.txt").read_text() == "ran\n"
 
 
 def test_stopped_between_two_attempts(make_world: Any) -> None:
@@ -158,7 +248,7 @@ def test_stopped_between_two_attempts(make_world: Any) -> None:
     async def main(google: FakeGoogle) -> tuple[geminids.Result, float]:
         async with geminids.open_run("hello", through(world, google.url, gateway="off")) as run:
             async for event in run:
-                if isinstance(event, Notice) and event.code == "attempt":
+                if isinstance(event, Notice) and event.code == "next_attempt":
                     began = time.monotonic()
                     run.stop("enough")
             return run.result, time.monotonic() - began

@@ -10,6 +10,7 @@ import pytest
 
 import geminids
 from geminids import OptionsError
+from geminids.gateway import Call
 from geminids.process.tree import marked
 
 pytestmark = pytest.mark.real
@@ -71,6 +72,58 @@ def test_a_huge_answer(world: Any) -> None:
     world.gateway.reply(text=[text[at : at + 10_000] for at in range(0, len(text), 10_000)])
     result = asked(world)
     assert result.value == value, result.failure
+
+
+def test_only_the_answer_counts(make_world: Any) -> None:
+    """Not what a tool has printed, nor what was thought, nor what was said before the tool."""
+    world = make_world("0.61.0")
+    (world.cwd / "ada.json").write_text(GOOD)
+    call = Call("read_file", {"file_path": str(world.cwd / "ada.json")})
+    world.gateway.reply(text=GOOD, calls=[call])
+    world.gateway.reply(thought=GOOD, text="It is in the file.")
+    result = asked(world, GOOD.replace("36", "37"))
+    assert (result.value, result.attempts) == ({"name": "Ada", "age": 37}, 2), result.failure
+
+
+def test_words_of_ours_put_no_file_in(make_world: Any) -> None:
+    """An @ in the schema or in what is quoted of the answer is no file of the folder."""
+    world = make_world("0.61.0")
+    (world.cwd / "secret.txt").write_text("Zarathustra")
+    schema = {"type": "object", "properties": {"a": {"type": "integer", "description": "see @secret.txt"}}}
+    result = asked(world, '{"a": "@secret.txt"}', '{"a": 1}', schema=schema)
+    assert (result.value, result.attempts) == ({"a": 1}, 2), result.failure
+    first, second = (one for one in world.gateway.requests if one.method == "stream")
+    assert "\\u0040secret.txt" in first.last_user_text
+    assert "secret.txt' is not of type 'integer'" in second.last_user_text
+    assert "Zarathustra" not in str((first.body, second.body))
+
+
+@pytest.mark.deep
+def test_a_command_and_then_its_form(make_world: Any) -> None:
+    """What stands behind a command are its arguments: the form is asked for in its session."""
+    world = make_world("0.61.0")
+    folder = world.home / ".gemini" / "commands"
+    folder.mkdir(parents=True)
+    (folder / "who.toml").write_text('prompt = "Who was {{args}}?"\n')
+    for text in ("Ada.", GOOD):
+        world.gateway.reply(text=text)
+    result = geminids.ask_sync("/who first", world.options(schema_tries=0), schema=SCHEMA)
+    assert (result.value, result.attempts) == ({"name": "Ada", "age": 36}, 2), result.failure
+    first, second = (one for one in world.gateway.requests if one.method == "stream")
+    assert first.last_user_text == "Who was first?"
+    assert "JSON Schema" in second.last_user_text
+
+
+@pytest.mark.deep
+def test_the_connection_fails_while_the_form_is_asked_for(make_world: Any) -> None:
+    """The work is not begun anew: the session goes on, and the tokens of all three attempts count."""
+    world = make_world("0.61.0")
+    world.gateway.reply(text="no")
+    world.gateway.reply(status=500)
+    result = asked(world, GOOD, retries=1, schema_tries=1)
+    assert (result.ok, result.attempts) == (True, 3), result.failure
+    last = [one for one in world.gateway.requests if one.method == "stream"][-1]
+    assert "Who was first?" in str(last.user_texts)
 
 
 def test_a_schema_that_is_wrong_starts_nothing(make_world: Any) -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,15 +38,11 @@ for line in sys.stdin:
 """
 
 
-@pytest.fixture
-def world(make_world: Any) -> Any:
-    return make_world("0.61.0")
-
-
 class Seen:
     """The first stall that is no work of loading, how long after the last word of the run, and the end."""
 
-    def __init__(self, world: Any, **fields: Any) -> None:
+    def __init__(self, world: Any, each: Callable[[Any], None] = lambda event: None, **fields: Any) -> None:
+        self._each = each
         options = world.options(**{"approval": "yolo", "stall_after": AFTER, "timeout": 60, **fields})
         self.events: list[Any] = []
         self.stalls: list[Any] = []
@@ -52,6 +52,7 @@ class Seen:
         async with geminids.open_run("hello", options) as run:
             async for event in run:
                 self.events.append(event)
+                self._each(event)
                 if isinstance(event, Notice) and event.stall is not None and event.stall.cause != "busy":
                     self.stalls.append(event)
                     run.stop()
@@ -87,6 +88,55 @@ def test_a_shell_that_sleeps(world: Any, gateway: str) -> None:
     assert [one.command for one in stall.children] == ["sleep 301"]
     assert "`sleep 301; echo x` has been running for" in seen.message
     assert 0 <= seen.late < 2
+
+
+def test_two_shells_of_one_answer(world: Any) -> None:
+    """The one that still runs is named, though a headless run has told the end of neither."""
+    calls = [
+        ("run_shell_command", {"command": command}) for command in ("sleep 0.3; echo a", "sleep 302; echo b")
+    ]
+    world.gateway.reply(calls=calls)
+    seen = Seen(world)
+    assert (seen.first.cause, seen.first.command) == ("tool", "sleep 302; echo b")
+    assert [one.command for one in seen.first.children] == ["sleep 302"]
+
+
+def test_what_a_shell_has_left(world: Any) -> None:
+    """The shell is gone, and the tool is not, while what it left holds its output: that is named."""
+    world.gateway.reply(calls=[("run_shell_command", {"command": "sleep 303 & echo x"})])
+    world.gateway.reply(delay=300, text="late")
+    seen = Seen(world)
+    if world.version == "0.61.0":
+        assert (seen.first.cause, [one.command for one in seen.first.children]) == ("tool", ["sleep 303"])
+        assert "its shell has ended, and the CLI waits for what that left running" in seen.message
+    else:
+        assert seen.first.cause == "api"  # this release does not wait for it
+
+
+def test_a_pipeline_waits_for_itself(world: Any) -> None:
+    """A command whose one half reads from the other does not wait for anybody's input."""
+    world.gateway.reply(calls=[("run_shell_command", {"command": "sleep 304 | cat"})])
+    stall = Seen(world).first
+    assert (stall.cause, stall.waits_on, stall.child_count) == ("tool", None, 2)
+
+
+@GATEWAY
+def test_a_cli_that_a_signal_has_stopped(world: Any, gateway: str) -> None:
+    """That is the reason, whatever it waited for: the API would have no part in it."""
+    world.gateway.reply(delay=300, text="late")
+
+    def stop(event: Any) -> None:
+        if isinstance(event, geminids.Started):
+            threading.Thread(target=stop_later, args=(event.pid,)).start()
+
+    def stop_later(pid: int) -> None:
+        assert world.gateway.wait_for_requests(1, 60)
+        os.kill(pid, signal.SIGSTOP)
+
+    seen = Seen(world, each=stop, gateway=gateway)
+    (started,) = (one for one in seen.events if isinstance(one, geminids.Started))
+    assert (seen.first.cause, seen.first.pid) == ("stopped", started.pid)
+    assert f"`kill -CONT {started.pid}` lets it go on" in seen.message
 
 
 def test_a_shell_that_works(world: Any) -> None:
@@ -209,14 +259,71 @@ def test_somebody_has_to_answer(world: Any) -> None:
     assert told[-1].outcome == "success"
 
 
-@pytest.mark.parametrize("gateway", ["on", pytest.param("off", marks=pytest.mark.deep)])
-def test_a_long_answer_is_no_stall(world: Any, gateway: str) -> None:
-    """Twelve pieces, one a second, with a threshold of three: not a word."""
-    world.gateway.reply(text=[f"piece {number} " for number in range(12)], pause=1.0)
+@GATEWAY
+def test_two_chats_of_one_process(world: Any, gateway: str) -> None:
+    """Each says what it waits for itself: the same command has another process in each, and one waits for the API."""
+    command = "echo $$ > {}.pid; sleep 305"
+    for name in ("one", "two"):
+        calls = [("run_shell_command", {"command": command.format(name)})]
+        world.gateway.when(f"go {name}", calls=calls)
+    world.gateway.when("go three", delay=300, text="late")
+    told: dict[str, Any] = {}
+
+    async def turn(pool: Pool, name: str, tasks: Any) -> None:
+        async with pool.chat() as chat:
+            async for event in chat.send(f"go {name}"):
+                if isinstance(event, Notice) and event.stall is not None and event.stall.cause != "busy":
+                    told[name] = event
+                    if len(told) == 3:
+                        tasks.cancel_scope.cancel()
+
+    async def ask() -> None:
+        options = world.options(stall_after=AFTER, approval="yolo", gateway=gateway)
+        with anyio.fail_after(90):
+            async with Pool(options, size=1) as pool, anyio.create_task_group() as tasks:
+                for name in ("one", "two", "three"):
+                    tasks.start_soon(turn, pool, name, tasks)
+
+    anyio.run(ask)
+    for name in ("one", "two"):
+        stall = told[name].stall
+        assert (stall.cause, stall.command) == ("tool", command.format(name))
+        assert stall.pid in (None, int((world.cwd / f"{name}.pid").read_text()))
+    assert told["three"].stall.cause == "api"
+    if gateway == "off":
+        assert told["three"].message.endswith("; other chats share this process")
+
+
+LONG = {
+    "answer": {"text": [f"piece {number} " for number in range(12)], "pause": 1.0},
+    "thinking": {
+        "thought": [f"**T{number}** of this and that" for number in range(12)],
+        "text": "x",
+        "pause": 1.0,
+    },
+}
+
+
+@pytest.mark.parametrize("what", LONG)
+@pytest.mark.parametrize("gateway", ["on", "off"])
+def test_what_streams_is_no_stall(world: Any, what: str, gateway: str) -> None:
+    """Twelve pieces, one a second, with a threshold of three: not a word. Thoughts that a headless run does not tell
+    are known from what the CLI reads."""
+    world.gateway.reply(**LONG[what])
     events = world.events(gateway=gateway, stall_after=AFTER)
     assert events[-1].outcome == "success"
-    busy = [one for one in events if getattr(one, "stall", None) is not None and one.stall.cause != "busy"]
-    assert busy == []
+    assert [one for one in events if getattr(one, "stall", None) and one.stall.cause != "busy"] == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what a process reads")
+def test_a_shell_that_prints_is_no_stall(world: Any) -> None:
+    """What it prints is told at its end alone, and yet it is known that it does."""
+    command = "for i in 1 2 3 4 5 6 7 8 9 10; do echo this is line $i; sleep 0.7; done"
+    world.gateway.reply(calls=[("run_shell_command", {"command": command})])
+    world.gateway.reply(text="done")
+    events = world.events(approval="yolo", stall_after=AFTER)
+    assert (events[-1].outcome, events[-1].answer) == ("success", "done")
+    assert [one for one in events if getattr(one, "stall", None) and one.stall.cause != "busy"] == []
 
 
 @GATEWAY
@@ -227,3 +334,4 @@ def test_an_idle_time_out_says_what_it_waited_for(world: Any, gateway: str) -> N
     assert result.outcome == "timed_out"
     waited = "waiting for the API: request 1 to" if gateway == "on" else "waiting for an answer for 4 s"
     assert f"timed out: 4 s of silence in which no tool ran; {waited}" in result.reason
+    assert result.stall is not None and result.stall.cause == "api"

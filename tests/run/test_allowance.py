@@ -65,6 +65,14 @@ def test_the_last_answer_of_a_budget() -> None:
     assert allowance.halted is None
 
 
+def test_an_answer_that_was_not_the_last() -> None:
+    """A CLI that goes on without a tool is ended by the first request that was one too many."""
+    allowance = Allowance([purse(requests=1)])
+    assert allowance.hear([used(1)]) is None
+    halt = allowance.hear([used(2)])
+    assert halt is not None and "2 of 1 requests spent" in halt.message
+
+
 def test_a_subagents_request_is_never_the_last() -> None:
     """Whoever sent it has an answer to give."""
     assert Allowance([purse(requests=1)]).hear([used(1, "subagent")]) is not None
@@ -72,15 +80,24 @@ def test_a_subagents_request_is_never_the_last() -> None:
 
 @pytest.mark.parametrize(
     ("limits", "requests"),
-    [({"tokens": 3_000}, 3), ({"dollars": 0.005}, 3), ({"tokens": 1_099}, 1), ({"requests": 5}, 5)],
+    [
+        ({"tokens": 3_000}, 3),
+        ({"dollars": 0.005}, 3),
+        ({"tokens": 1_099}, 1),
+        ({"requests": 5}, 5),
+        # All of it, to the last: nothing is left for another.
+        ({"tokens": 2_200}, 2),
+        ({"dollars": 0.0045}, 2),
+    ],
 )
 def test_tokens_and_dollars(limits: dict[str, Any], requests: int) -> None:
-    """Over as soon as more is spent than was allowed: 1,100 tokens and $0.00225 a request."""
+    """Over as soon as nothing is left: 1,100 tokens and $0.00225 a request."""
     mine = purse(**limits)
     allowance = Allowance([mine])
     turn = 1
-    while allowance.hear([tool(turn), used(turn)]) is None:
+    while (halt := allowance.hear([tool(turn), used(turn)])) is None:
         turn += 1
+    assert " spent\n" in f"{halt.message}\n", "and no guess at what the next would take"
     assert turn == requests
     assert mine.spent.requests == requests
     assert mine.spent.dollars == requests * Decimal("0.00225")
@@ -112,8 +129,24 @@ def test_the_day_counts_as_well(tmp_path: Path) -> None:
     assert len(day.file.read_text().splitlines()) == 2
     day.file.unlink()
     day.file.mkdir()
-    halt = Allowance([day]).hear([used(1, "subagent")])
-    assert halt is not None and "cannot be kept" in halt.message
+    for halt in (Allowance([day]).hear([used(1, "subagent")]), Allowance([day]).begin()):
+        assert halt is not None and "cannot be kept" in halt.message
+
+
+def test_who_cannot_wait_for_the_tokens_of_a_request() -> None:
+    """From the call of a tool until they are told, and not once the run has to end."""
+    allowance = Allowance([purse(requests=2)])
+    assert not allowance.is_behind()
+    allowance.hear([tool(1)])
+    assert allowance.is_behind()
+    assert allowance.hear([used(1, "subagent")]) is None
+    assert allowance.is_behind(), "those were somebody else's"
+    assert allowance.hear([used(1)]) is not None
+    assert not allowance.is_behind()
+    for events in ([tool(1), used(1)], [used(1), tool(1)]):
+        allowance = Allowance([purse(requests=2)])
+        allowance.hear(events)
+        assert not allowance.is_behind()
 
 
 NEW, OLD = release_of("0.61.0"), release_of("0.24.0")

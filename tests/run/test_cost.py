@@ -10,12 +10,24 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from geminids import Options, TokensUsed
 from geminids.events.cost import Cost
 from geminids.events.fold import Fold
 from geminids.events.ledger import Ledger
-from geminids.events.model import Event, Finished, ModelUsage, Started, Usage, decode_event, encode_event
+from geminids.events.model import (
+    Event,
+    Finished,
+    ModelUsage,
+    Started,
+    Text,
+    Usage,
+    decode_event,
+    encode_event,
+)
+from geminids.prices import price_of
 from geminids.run import cost as module
 from geminids.run.cost import Bill, bill_of, cost_of
 from geminids.run.usage import by_request, overseen, remainder, usage_of
@@ -199,6 +211,84 @@ def test_an_old_release_without_models(cached: int | None) -> None:
 
 
 # What is not known.
+
+
+def test_without_the_gateway_two_must_count_the_same() -> None:
+    """The journal alone proves nothing (warm), nor does it where a request may have been answered unseen."""
+    one = request(input=1_000, output=100)
+    assert told(cost(one, usage=journal(one))) == (Decimal("0.00225"), "exact")
+    assert told(cost(one, usage=journal(one), summed=False)) == (Decimal("0.00225"), "estimate")
+    assert told(cost(one, usage=journal(one), uncounted=1)) == (Decimal("0.00225"), "estimate")
+    cut = cost(one, usage=journal(one), outcome="interrupted")
+    assert told(cut) == (Decimal("0.00225"), "estimate")
+    assert told(cost(one, summed=False)) == (Decimal("0.00225"), "exact"), "the gateway has seen it"
+
+
+def test_words_that_no_journal_has() -> None:
+    """The CLI has told the beginning of an answer that was cut, and has asked for it anew: that may have cost more."""
+    one = request(input=1_000, output=100)
+    for said, basis in ((" fi\nne ", "exact"), ("a bit of fine", "estimate")):
+        fold, ledger = Fold(), Ledger()
+        fold.add([started(), Text(at=NOON, seq=1, attempt=1, turn=1, text=said), one])
+        ledger.written = len("fine")
+        found = cost_of(fold, ledger, journal(one), Bill(auth_mode="key"), "success")
+        assert told(found) == (Decimal("0.00225"), basis)
+
+
+@pytest.mark.parametrize("models", [True, False])
+def test_the_thinking_of_an_errand(models: bool) -> None:
+    """The sums tell no thinking: what the total has over all that is known is the errand's, and paid as output."""
+    main = request(input=1_000, output=100, thinking=40)  # 0.00125 + 0.0014
+    errand = request(PRO, "utility", input=2_000, output=50, thinking=10)  # 0.0025 + 0.0006
+    usage = usage_of(sums(main, errand, models=models))
+    rest = remainder(usage, [main], Ledger())
+    assert [one.thinking for one in rest] == [None]
+    known = by_request(usage, [main, *rest], each=False)
+    assert told(cost(main, *rest, usage=known)) == (Decimal("0.00575"), "estimate")
+
+
+def test_a_time_that_nobody_knows_is_now() -> None:
+    """A journal's line without a time is priced by today's list, not by that of 1970."""
+    for at in (0, int(time.time() * 1000)):
+        old = msgspec.structs.replace(request("gemini-3.8-flash", input=10**6), at=at)
+        day = datetime.now(UTC).date()
+        today = price_of("gemini-3.8-flash", old, day)
+        assert today is not None and cost(old).usd == today.usd
+
+
+# Laws.
+
+COUNTS = st.builds(
+    lambda model, given, part, output, thinking, tool: request(
+        model, input=given, cached=int(given * part), output=output, thinking=thinking, tool=tool
+    ),
+    st.sampled_from([PRO, FLASH, LITE]),
+    st.integers(0, 450_000),
+    st.floats(0, 1),
+    *([st.integers(0, 70_000)] * 3),
+)
+
+
+@given(st.lists(COUNTS, max_size=8), st.randoms())
+def test_sums_and_order(requests: list[TokensUsed], random: Any) -> None:
+    """The models' costs add up to the cost, in whatever order requests come, and in however many attempts."""
+    found = cost(*requests)
+    assert sum((one.usd or Decimal(0) for one in found.models), Decimal(0)) == found.usd
+    assert found.usd == sum((cost(one).usd or Decimal(0) for one in requests), Decimal(0))
+    mixed = random.sample(requests, len(requests))
+    assert cost(*mixed).usd == found.usd
+    cut = random.randint(0, len(requests))
+    assert cost(*requests[:cut], started(2), *requests[cut:]).usd == found.usd
+
+
+@given(COUNTS, st.sampled_from(["input", "output", "thinking", "tool"]), st.integers(1, 300_000))
+def test_more_tokens_cost_no_less(one: TokensUsed, name: str, more: int) -> None:
+    """Over the border of a tier too; and what comes from the cache costs no more than what does not."""
+    usd = cost(one).usd
+    assert usd is not None and usd >= 0
+    larger = msgspec.structs.replace(one, **{name: getattr(one, name) + more})
+    assert (cost(larger).usd or 0) >= usd
+    assert (cost(msgspec.structs.replace(one, cached=0)).usd or 0) >= usd
 
 
 @pytest.mark.parametrize("mode", ["account", "vertex", "adc", "other"])

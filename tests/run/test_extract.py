@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import time
 from typing import Any
 
@@ -14,6 +15,9 @@ from geminids.run.extract import candidates, checked
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
 GOOD = '{"a": 1}'
+_UNQUOTED = (
+    "the JSON in it cannot be read: Expecting property name enclosed in double quotes (line 1, column 2)"
+)
 
 
 @pytest.mark.parametrize(
@@ -30,6 +34,14 @@ GOOD = '{"a": 1}'
         f'```json\n{{"a": "no"}}\n```\nNo, rather:\n```json\n{GOOD}\n```',
         f"```python\nx = {{1, 2}}\n```\n{GOOD}",
         f"```json\n{GOOD}\n```\n```text\nnot json\n```",
+        f"\ufeff{GOOD}",
+        f"```json\r\n{GOOD}\r\n```\r\n",
+        f"````markdown\n```json\n{GOOD}\n```\n````",
+        f"```json\n{GOOD}",
+        f"```JSON\n{GOOD}\n`````",
+        '{"a": 0, "a": 1}',
+        "{ " * 5000 + GOOD,
+        f"[see there] {{so}} [1, and {GOOD}",
     ],
 )
 def test_it_is_found(text: str) -> None:
@@ -44,7 +56,10 @@ def test_it_is_found(text: str) -> None:
         ("I have none.", "there is no JSON in it"),
         ('{"a": "x"}', "/a: 'x' is not of type 'integer'"),
         ("{}", "/: 'a' is a required property"),
-        ('{"a": 1', "there is no JSON in it"),
+        ('{"a": 1', "the JSON in it cannot be read: Expecting ',' delimiter (line 1, column 8)"),
+        ("```json\n{'a': 1}\n```", _UNQUOTED),
+        ('{"a": NaN}', "the JSON in it cannot be read: NaN is no JSON"),
+        ('{"a": 1e999}', "the JSON in it cannot be read: 1e999 is no JSON"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_place(text: str, problem: str) -> None:
@@ -75,13 +90,82 @@ def test_a_schema_that_cannot_be_used_is_a_problem_and_no_crash() -> None:
     assert "the schema cannot be used" in problem
 
 
-def test_a_huge_answer_takes_linear_time() -> None:
-    """Megabytes of braces that begin nothing, and a valid value of megabytes."""
+@pytest.mark.parametrize(
+    "text",
+    ["{ ", '{"', '{"a":', "[", "[NaN] ", "[1] ", "~~~a\n", "```a\n", "```\n", '{"a":[NaN,', "\\", "`"],
+)
+def test_nothing_takes_more_than_linear_time(text: str) -> None:
+    """A megabyte of what begins values and blocks, and ends none."""
     began = time.perf_counter()
-    assert not checked("{ " * 500_000, SCHEMA).found
-    big = json.dumps({"a": 1, "list": list(range(300_000))})
+    assert not checked(text * (1_000_000 // len(text)), SCHEMA).found
+    assert time.perf_counter() - began < 5
+
+
+def test_a_huge_value() -> None:
+    """Ten megabytes, in prose."""
+    began = time.perf_counter()
+    big = json.dumps({"a": 1, "list": list(range(1_400_000))})
     assert checked(f"Here: {big}", SCHEMA).found
     assert time.perf_counter() - began < 10
+
+
+def test_a_deep_one_that_is_never_closed() -> None:
+    """Each of its brackets could begin a value, and none does."""
+    began = time.perf_counter()
+    assert not checked("[" * 900 + "1," * 500_000, SCHEMA).found
+    assert time.perf_counter() - began < 10
+
+
+def test_a_block_of_another_kind_is_no_answer_where_there_is_one() -> None:
+    """What a program printed stands behind the JSON, and would be valid too."""
+    assert checked(f"```json\n{GOOD}\n```\n```text\n42\n```", True).value == {"a": 1}
+
+
+def test_big_numbers() -> None:
+    """Whole ones have no end; what Python does not read is said."""
+    assert checked(f"[{10**30}]", True).value == [10**30]
+    (problem,) = checked(f"[{'9' * 5000}]", True).problems
+    assert "cannot be read" in problem
+
+
+def test_what_is_wrong_is_never_cut_off() -> None:
+    """The value is shortened, not what is wrong with it; and all of it stays small."""
+    schema = {"additionalProperties": {"type": "integer"}}
+    (problem,) = checked(json.dumps({"k" * 10_000: "v" * 10_000}), schema).problems
+    assert problem.endswith("is not of type 'integer'")
+    assert len(problem) < 1000
+    many = checked(json.dumps(["v" * 10_000] * 1000), {"items": {"type": "integer"}}).problems
+    assert sum(map(len, many)) < 20_000
+
+
+def test_of_several_forms_the_nearest_is_told() -> None:
+    """ "Not valid under any of the given schemas" helps nobody."""
+    schema = {"anyOf": [{"type": "null"}, SCHEMA]}
+    problems = checked('{"a": "x"}', schema).problems
+    assert problems[-1] == "/a: 'x' is not of type 'integer'"
+
+
+def test_nothing_is_fetched() -> None:
+    """A `$ref` to a server asks no server."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    listener.settimeout(0.3)
+    with listener:
+        (problem,) = checked("3", {"$ref": f"http://127.0.0.1:{listener.getsockname()[1]}/x"}).problems
+        assert "the schema cannot be used" in problem
+        with pytest.raises(TimeoutError):
+            listener.accept()
+
+
+@pytest.mark.parametrize("draft", ["draft-04", "draft-06", "draft-07"])
+def test_older_drafts(draft: str) -> None:
+    """As they name themselves."""
+    schema = {
+        "$schema": f"http://json-schema.org/{draft}/schema#",
+        "definitions": {"one": SCHEMA},
+        "items": {"$ref": "#/definitions/one"},
+    }
+    assert checked(f"[{GOOD}]", schema).found
+    assert not checked('[{"a": "x"}]', schema).found
 
 
 @given(

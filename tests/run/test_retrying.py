@@ -8,7 +8,7 @@ import pytest
 
 from geminids import Options
 from geminids.outcome import Failure
-from geminids.run.retrying import GO_ON, Again, retry_of
+from geminids.run.retrying import GO_ON, LONGEST_WAIT, Again, Stands, retry_of
 from geminids.wire.endings import Ending
 
 
@@ -18,6 +18,11 @@ def failed(kind: Any, *, retryable: bool = True, retry_after: float | None = Non
 
 
 def again(ending: Ending, failures: int = 1, **fields: Any) -> Again | None:
+    found = verdict(ending, failures, **fields)
+    return None if isinstance(found, Stands) else found
+
+
+def verdict(ending: Ending, failures: int = 1, **fields: Any) -> Again | Stands | None:
     known: dict[str, Any] = {"session_id": "s-1", "has_acted": False, "used_models": ("pro",)}
     known |= {name: fields.pop(name) for name in list(fields) if name in known}
     options = Options(**{"model": "pro", "retries": 2, **fields})
@@ -44,8 +49,11 @@ def test_a_run_that_acted_goes_on() -> None:
 @pytest.mark.parametrize("kind", ["loop", "blocked", "bad_request"])
 def test_a_session_at_fault_is_not_gone_on_with(kind: str) -> None:
     """Nor is what it did done twice: then the failure stands."""
-    assert again(failed(kind), has_acted=True) is None
-    assert again(failed("crashed"), has_acted=True, session_id=None) is None
+    for found in (
+        verdict(failed(kind), has_acted=True),
+        verdict(failed("crashed"), has_acted=True, session_id=None),
+    ):
+        assert isinstance(found, Stands), "and that is said"
 
 
 @pytest.mark.parametrize(
@@ -72,6 +80,29 @@ def test_delays_grow_and_the_api_has_the_word() -> None:
     found = again(failed("quota_minute", retry_after=12.5))
     assert found is not None
     assert found.delay == 12.5
+
+
+def test_nobody_waits_for_hours() -> None:
+    """More than five minutes are not waited for: the failure stands, or another model is taken at once."""
+    ending = failed("server", retry_after=LONGEST_WAIT + 1)
+    found = verdict(ending)
+    assert isinstance(found, Stands)
+    assert "the API asks to wait for 301 s" in found.why
+    other = again(ending, fallback_models=("flash",))
+    assert other is not None
+    assert (other.model, other.delay) == ("flash", 0.0)
+    assert verdict(ending, retries=0) is None, "nobody has expected another attempt"
+    just = again(failed("server", retry_after=LONGEST_WAIT))
+    assert just is not None
+    assert just.delay == LONGEST_WAIT
+
+
+def test_the_model_in_use_stays() -> None:
+    """A retry after a fall-back is one of the fall-back."""
+    known: dict[str, Any] = {"fallback_models": ("flash",), "used_models": ("pro", "flash")}
+    found = again(failed("server"), failures=2, **known)
+    assert found is not None
+    assert found.model == "flash"
 
 
 def test_other_models() -> None:

@@ -62,7 +62,7 @@ def test_the_last_exchange_is_short() -> None:
 
 
 def test_the_money_of_a_chat() -> None:
-    """One line below the tokens; an estimate as soon as one turn is, and nothing where nobody knows."""
+    """One line below the tokens; an estimate as soon as one turn is; what nobody knows is told as such."""
     flash = _usage("flash", input=1000, cached=500, output=10, thinking=5)
     paid = Cost(usd=Decimal("0.01"), list_price=Decimal("0.01"), basis="exact", auth_mode="key")
     about = Cost(usd=Decimal("0.5"), list_price=Decimal("0.5"), basis="estimate", auth_mode="key")
@@ -76,6 +76,7 @@ def test_the_money_of_a_chat() -> None:
     assert told(paid, paid) == ["$0.0200"]
     assert told(paid, about) == ["about $0.5100"]
     assert told(paid, silent) == ["about $0.0100"]
-    assert told(listed, listed) == ["$4.00 by list price (the sign-in has a bill of its own)"]
-    assert told(paid, odd) == ["cost not known: no price for gemini-99-ultra"]
-    assert told(silent) == told() == []
+    assert told(listed, listed) == ["$4.00 by list price (what the account is billed is not known)"]
+    assert told(paid, odd) == ["cost not known: no price for gemini-99-ultra (--prices FILE can give one)"]
+    assert told(silent) == ["cost not known"]
+    assert told() == []

@@ -52,7 +52,7 @@ def test_a_whole_run(events: Any, watch: Any) -> None:
 
 
 def test_what_a_run_costs_stands_behind_its_tokens(events: Any, watch: Any) -> None:
-    """Where that is known; an offline run has no price."""
+    """And how well that is known, and whose bill it is; an offline run has no price."""
 
     def last(cost: Cost) -> Any:
         seen = watch(width=160)
@@ -65,7 +65,21 @@ def test_what_a_run_costs_stands_behind_its_tokens(events: Any, watch: Any) -> N
     assert last(Cost(usd=amount, basis="estimate", auth_mode="key")).endswith("· about $0.0341")
     assert "· $0.0341 by list price" in last(Cost(list_price=amount, basis="exact", auth_mode="vertex"))
     assert last(Cost(usd=Decimal(0), basis="exact", auth_mode="none")).endswith("35 thinking")
-    assert last(Cost(basis="unknown", auth_mode="key")).endswith("35 thinking")
+    assert last(Cost(basis="unknown", auth_mode="key")).endswith("35 thinking · cost not known")
+    vertex = last(Cost(list_price=amount, basis="estimate", auth_mode="vertex"))
+    assert vertex.endswith("· about $0.0341 by list price (what Vertex bills is not known)")
+    tiny = Decimal("0.00000004")
+    assert last(Cost(usd=tiny, basis="exact", auth_mode="key")).endswith("· under $0.0001")
+    assert last(Cost(usd=tiny, basis="estimate", auth_mode="key")).endswith("· about $0.0001")
+
+
+def test_nothing_asked_is_no_cost_to_wonder_about(events: Any, watch: Any) -> None:
+    """A run that never came to a model, and that nobody has seen ask one, has no line about money."""
+    seen = watch(width=160)
+    end = events.finished(usage=None, cost=Cost(basis="unknown", auth_mode="key"))
+    seen.show(events.started()).show(end)
+    seen.view.close()
+    assert "cost" not in seen.screen
 
 
 def test_a_failure_says_why_and_what_to_do(events: Any, watch: Any) -> None:

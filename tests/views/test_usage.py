@@ -200,3 +200,81 @@ def test_page_of_years() -> None:
     page = "".join(html(report_of([stored(*((day, PRO, spent()) for day in days))], ("model",))))
     assert "Cost by month" in page and "2024-01" in page
     assert "nothing was used" in "".join(html(report_of([], ("day",))))
+
+
+def test_errands_are_told_apart() -> None:
+    """What the CLI asked for itself has a column and a sentence; without any, that is told to be missing."""
+    talk = stored(("2026-11-14T10:00:00.000Z", PRO, spent()))
+    own = msgspec.structs.replace(
+        stored(
+            (
+                "2026-11-14T10:00:00.000Z",
+                FLASH,
+                spent(),
+            ),
+            ("2026-11-14T11:00:00.000Z", ODD, spent()),
+        ),
+        errands=True,
+    )
+    found = report_of([talk, own], ("model",))
+    assert (found.total.requests, found.total.errands, found.total.errand_tokens) == (3, 2, 2 * 1150)
+    assert found.total.errand_usd == sum(row.usd for row in found.rows if row.keys == (FLASH,)) > 0
+    assert found.sessions == 1
+    lines = shown(found, None)
+    assert "ERRANDS" in lines[0]
+    assert any("2 requests, 2.30k tokens" in line and "missing for all others" in line for line in lines)
+    page = "".join(html(found))
+    assert "<th>errands</th>" in page and "2 of them errands" in page
+    without = report_of([talk], ("model",))
+    assert "ERRANDS" not in shown(without, None)[0] and "<th>errands</th>" not in "".join(html(without))
+    assert any(line.startswith("Not in it: what the CLI asks for itself") for line in shown(without, None))
+
+
+def test_a_day_once(report: Report) -> None:
+    """In a terminal a day stands once above its models; in a pipe each line has it."""
+    assert sum(line.startswith("2026-11-14") for line in shown(report, None)) == 2
+    lines = [_CODE.sub("", line) for line in shown(report, 120)]
+    table = lines[: next(at for at, line in enumerate(lines) if line.startswith("TOTAL"))]
+    assert sum(line.startswith("2026-11-14") for line in table) == 1
+
+
+def test_money() -> None:
+    """All of a table has as many digits; little is not nothing, and nothing is."""
+    cheap = stored(("2026-11-14T10:00:00.000Z", FLASH, spent(100, 0, 1, 0)))
+    dear = stored(("2026-11-15T10:00:00.000Z", PRO, spent(900_000, 0)))
+    costs = [line.split()[-1] for line in shown(report_of([cheap, dear], ("day",)), None)[1:4]]
+    assert costs == ["<$0.01", "$2.25", "$2.25"]
+    costs = [line.split()[-1] for line in shown(report_of([cheap], ("day",)), None)[1:3]]
+    assert costs == ["<$0.0001", "<$0.0001"]
+    free = stored(("2026-11-14T10:00:00.000Z", "gemma-4-31b-it", spent()))
+    assert shown(report_of([free], ("day",)), None)[1].split()[-1] == "$0.00"
+    assert "$0.0000" not in "".join(html(report_of([cheap, dear], ("day",))))
+
+
+def test_whose_prices(report: Report) -> None:
+    """Prices of one's own are named."""
+    own = msgspec.structs.replace(report, prices="/repo/<b>prices.toml")
+    assert any("that of /repo/<b>prices.toml" in line for line in shown(own, None))
+    assert "by your prices" in "".join(html(own)) and "<b>prices" not in "".join(html(own))
+    assert "list price" in "".join(html(report))
+
+
+def test_long_names() -> None:
+    """Of a path that is too long, whole folders at its end are left; the name of a usual model stays whole."""
+    one = stored(
+        ("2026-11-14T10:00:00.000Z", "gemini-3.1-pro-preview", spent()),
+        project="/home/ada/work/a-service-with-quite-a-long-name/backend/api",
+    )
+    lines = [_CODE.sub("", line) for line in shown(report_of([one], ("project", "model")), 80)]
+    assert lines[1].split()[:2] == ["…/backend/api", "gemini-3.1-pro-preview"]
+
+
+def test_many_days() -> None:
+    """Where there are more days than bars, the chart says which it shows."""
+    days = [f"2026-{month:02}-{day:02}T10:00:00.000Z" for month in (9, 10) for day in range(1, 29)]
+    lines = [
+        _CODE.sub("", line)
+        for line in shown(report_of([stored(*((at, PRO, spent()) for at in days))], ("day",)), 100)
+    ]
+    assert "Cost by day, the last 31" in lines
+    assert sum("█" in line for line in lines) == 31

@@ -77,7 +77,7 @@ class _Follower:
         self._show: Callable[..., None]
         self._close: Callable[[], None]
         shown = self._view or spoken
-        self._show, self._close = (shown.show, shown.close) if shown else _plain(output)
+        self._show, self._close = (shown.show, shown.close) if shown else _plain(output, agent)
         self.reader_gone = False
         self.stuck = False
         self.cannot_write: str | None = None
@@ -181,8 +181,10 @@ def _terminal_view(agent: Run | RemoteRun, asker: Asker | None) -> TerminalView:
     return TerminalView(offline=agent.options.offline, home=str(agent.options.home))
 
 
-def _plain(output: str) -> tuple[Callable[..., None], Callable[[], None]]:
+def _plain(output: str, agent: Run | RemoteRun) -> tuple[Callable[..., None], Callable[[], None]]:
     """How a batch of events is printed, and what ends the printing."""
     from geminids.views import plain
 
-    return (plain.print_events if output == "events" else plain.print_answer), plain.flush
+    if output == "events":
+        return plain.print_events, plain.flush
+    return (plain.print_answer if agent.options.schema is None else plain.print_value), plain.flush

@@ -171,7 +171,7 @@ def _agent(prompt: str, options: Options, warm_for: float | None, asker: Asker |
         from geminids.run.warm.owner_run import RemoteRun
 
         return RemoteRun(prompt, options, keep=warm_for, on_permission=asker)
-    from geminids.run.run import open_run
+    from geminids.run.opening import open_run
 
     return open_run(prompt, options, on_permission=asker)
 

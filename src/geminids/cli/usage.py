@@ -19,6 +19,7 @@ __all__ = ["usage"]
 _KEYS = ("day", "model", "project", "session")
 _AGO = re.compile(r"(\d{1,5})([dw])")
 _NUMBERS = ("requests", "input", "cached", "output", "thinking", "tool", "total")
+_ERRANDS = ("errands", "errand_tokens")
 
 
 def _keys(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str, ...]:
@@ -44,10 +45,19 @@ def _day(ctx: click.Context, param: click.Parameter, value: str | None) -> date 
         ) from None
 
 
-def _project(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    if value is not None and "\0" in value:
-        raise click.UsageError("--project: a path has no NUL in it")
+def _path(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    if value is not None and (not value or "\0" in value):
+        raise click.UsageError(f"--{param.name}: {'a path has no NUL in it' if value else 'which path?'}")
     return value
+
+
+def _project(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """The folder, from the root on."""
+    value = _path(ctx, param, value)
+    try:
+        return None if value is None else os.path.abspath(value)
+    except OSError:
+        raise click.UsageError(f"--project: {value} is in a folder that is gone") from None
 
 
 def _home(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
@@ -70,10 +80,14 @@ def _home(ctx: click.Context, param: click.Parameter, value: str | None) -> str 
 @click.option(
     "--home", metavar="HOME", callback=_home, help="user, isolated, or a folder.  [default: all that we know]"
 )
-@click.option("--prices", metavar="FILE", help="Prices of your own, which go before the list prices.")
+@click.option(
+    "--prices", metavar="FILE", callback=_path, help="Prices of your own, which go before the list prices."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
-@click.option("--html", metavar="FILE", help="Write a page with plots, which only you can read.")
+@click.option(
+    "--html", metavar="FILE", callback=_path, help="Write a page with plots, which only you can read."
+)
 @click.option("--force", is_flag=True, help="Write over a file that is there.")
 def usage(
     by: tuple[Key, ...],
@@ -106,7 +120,7 @@ def usage(
     elif report.used or report.troubles:
         _print_table(report)
     else:
-        click.echo(_nothing(since, until, project))
+        _print_nothing(_nothing(since, until, project))
 
 
 def _report(
@@ -117,32 +131,60 @@ def _report(
     home: str | None,
     prices: str | None,
 ) -> Report:
-    import msgspec
+    from msgspec.structs import replace
 
-    from geminids.sessions.usage import StoredUsage, stored_usage
-    from geminids.sessions.usage_aside import aside
-
-    # A file that was last written before that day has nothing of it; a day more, for clocks that were set.
-    changed = datetime.combine(since, time()).astimezone() - timedelta(days=1) if since else None
-    folder = os.path.abspath(project) if project is not None else None
-
-    def read() -> bytes:
-        return msgspec.msgpack.encode(stored_usage(folder, home=home, since=changed))
-
-    reading = aside(read)
-    from geminids.prices import read_prices, warm_up
+    from geminids.config.places import Places
+    from geminids.prices import read_prices
+    from geminids.sessions.usage import stored_usage
+    from geminids.sessions.usage_errands import with_errands
     from geminids.views.usage import report_of
 
+    prices = prices if prices is not None else _configured_prices()
     table = read_prices(prices) if prices is not None else None
-    warm_up()
-    stored = msgspec.msgpack.decode(reading(), type=list[StoredUsage])
-    return report_of(stored, by, since=since, until=until, table=table)
+    # A file that was last written before that day has nothing of it; a day more, for clocks that were set.
+    changed = datetime.combine(since, time()).astimezone() - timedelta(days=1) if since else None
+    places = Places.of()
+    stored = stored_usage(project, home=home, since=changed, places=places, may_fork=True)
+    # Of one home that was asked for, we know only its sessions.
+    stored = with_errands(stored, places, project=project, only=home is not None, since=changed)
+    report = report_of(stored, by, since=since, until=until, table=table)
+    return replace(report, prices=os.path.abspath(prices)) if prices is not None else report
+
+
+def _configured_prices() -> str | None:
+    """`prices` as a run here would find it. Where nothing is configured, no more is loaded to find that out."""
+    from geminids.config.files import find_project_file, user_file
+
+    environ = os.environ
+    try:
+        here = os.getcwd()
+    except OSError:  # it is gone, and nothing is configured there
+        here = os.sep
+    if (
+        "GEMINIDS_PRICES" not in environ
+        and not os.path.exists(user_file(environ))
+        and find_project_file(here, environ) is None
+    ):
+        return None
+    from geminids.config.layers import load_options
+
+    return load_options(here).options.prices
 
 
 def _nothing(since: date | None, until: date | None, project: str | None) -> str:
-    of = f" in {os.path.abspath(project)}" if project else " on this machine"
+    of = f" in {project}" if project else " on this machine"
     when = (f" since {since}" if since else "") + (f" until {until}" if until else "")
     return f"Gemini CLI has used nothing{of}{when}: there is no session file with a request in it."
+
+
+def _print_nothing(text: str) -> None:
+    from rich.text import Text
+
+    from geminids.views.screen import Screen
+
+    screen = Screen(sys.stdout)
+    screen.paragraph(Text(text))
+    screen.flush()
 
 
 def _print_table(report: Report) -> None:
@@ -161,6 +203,7 @@ def _told(row: Row, by: tuple[Key, ...]) -> dict[str, Any]:
         **{name: getattr(row, name) for name in _NUMBERS},
         "usd": float(row.usd) if known else None,
         "usd_complete": row.unpriced == 0,
+        **{name: getattr(row, name) for name in _ERRANDS},
     }
 
 
@@ -178,6 +221,7 @@ def _print_json(report: Report) -> None:
         "total": _told(report.total, ()),
         "sessions": report.sessions,
         "basis": "exact",
+        "prices": report.prices,
         "unpriced_models": report.unpriced,
         "not_counted": FOOTNOTE,
         "troubles": [{"file": one.file, "what": one.what} for one in report.troubles],
@@ -196,7 +240,7 @@ def _csv_lines(report: Report) -> Iterator[bytes]:
     import csv
     from io import StringIO
 
-    names = [*report.by, *_NUMBERS, "usd", "usd_complete"]
+    names = [*report.by, *_NUMBERS, "usd", "usd_complete", *_ERRANDS]
     text = StringIO()
     table = csv.DictWriter(text, names, lineterminator="\n")
     table.writeheader()
@@ -209,8 +253,12 @@ def _csv_lines(report: Report) -> Iterator[bytes]:
 
 def _write_html(report: Report, out: str, force: bool) -> None:
     from geminids.cli.sessions_export import may_write, write_out
+    from geminids.errors import GeminidsError
     from geminids.views.usage_html import html
 
-    target = may_write(out, force=force)
-    write_out((piece.encode("utf-8", "replace") for piece in html(report)), target, force=force)
+    try:
+        target = may_write(out, force=force)
+        write_out((piece.encode("utf-8", "replace") for piece in html(report)), target, force=force)
+    except GeminidsError as error:
+        raise GeminidsError(error.message, hint=(error.hint or "").replace("--out", "--html")) from None
     click.echo(f"wrote {out}", err=True)

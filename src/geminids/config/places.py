@@ -66,6 +66,16 @@ class Places(msgspec.Struct, frozen=True):
         """One file for each session that a run holds."""
         return self.root / "locks"
 
+    @property
+    def prices(self) -> Path:
+        """List prices as they were looked up, so that the next look needs no library."""
+        return self.root / "prices"
+
+    @property
+    def errands(self) -> Path:
+        """What the CLI asked for itself in runs of ours, a file a month."""
+        return self.root / "errands"
+
 
 def private_dir(path: Path) -> Path:
     """Make a folder that only its owner can enter, and return it; so are those above it that were not there."""

@@ -7,7 +7,7 @@ import time
 from geminids.events.model import Level, Notice, Retry, TokensUsed
 from geminids.events.stall import Stall
 
-__all__ = ["Ledger"]
+__all__ = ["Ledger", "without_blanks"]
 
 
 class Ledger:
@@ -15,15 +15,19 @@ class Ledger:
 
     `aside` is set where the gateway tells tokens and retries: what the journal knows of tokens is then no event, and
     is kept there to be compared. `stopped` is how it begins to say why it has ended the run: the CLI repeats that.
-    `uncounted` are answers that were cut before all their tokens were told.
+    `uncounted` are answers that were cut before all their tokens were told, or may have been.
+    `written` is how much the journal has of what the model has said, in characters without blanks.
+    `stall` is what the run waited for where its silence has ended it.
     """
 
-    __slots__ = ("aside", "attempt", "seq", "stopped", "turn", "uncounted")
+    __slots__ = ("aside", "attempt", "seq", "stall", "stopped", "turn", "uncounted", "written")
 
     def __init__(self) -> None:
         self.aside: list[TokensUsed] | None = None
         self.stopped: str | None = None
+        self.stall: Stall | None = None
         self.uncounted = 0
+        self.written = 0
         self.seq = 0
         self.attempt = 1
         self.turn = 1
@@ -53,3 +57,12 @@ class Ledger:
             retry=retry,
             stall=stall,
         )
+
+
+def without_blanks(text: str) -> int:
+    """How long a text is without its blanks: the CLI trims what it writes down.
+
+    >>> without_blanks(" a b\\n")
+    2
+    """
+    return sum(map(len, text.split()))

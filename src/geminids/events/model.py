@@ -292,6 +292,8 @@ class Finished(Event, frozen=True, kw_only=True):
     cost: Cost | None = None
     value: Any = None
     """The answer as the JSON value that a schema asked for."""
+    stall: Stall | None = None
+    """What a run waited for that was ended for its silence."""
 
 
 AnyEvent = (

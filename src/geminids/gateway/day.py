@@ -78,6 +78,12 @@ class DayPurse(Purse):
         finally:
             os.close(fd)
 
+    def no_room(self) -> Halt | None:
+        try:
+            return super().no_room()
+        except OSError as error:
+            return _unkept(self.file, error)
+
     def _reserve(self, model: str, wanted: Spending) -> Settle | Halt:
         file = self.file
         try:

@@ -15,7 +15,7 @@ from geminids.gateway.lease import Lease, Leases
 from geminids.gateway.observe import Observer, role_of
 from geminids.gateway.request import Request
 from geminids.gateway.told import Answered, Halt, Waiting
-from geminids.gateway.under_way import UnderWay
+from geminids.gateway.under_way import HELD, UnderWay
 from geminids.gateway.upstream import Body, Cut, Head, Mismatch, Part, UpstreamFault, closing
 
 if TYPE_CHECKING:
@@ -252,7 +252,7 @@ def _uncountable(request: Request, whose: str) -> Halt:
 def _too_early(seconds: float) -> tuple[Part, ...]:
     """What the API itself would say to a request that exceeds its rate; the CLI comes again after that time."""
     wait = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": f"{math.ceil(seconds)}s"}
-    return _refusal(429, "held back by geminids: the rate of requests_per_minute is used up", [wait])
+    return _refusal(429, f"{HELD}: the rate of requests_per_minute is used up", [wait])
 
 
 def _refusal(

@@ -56,6 +56,9 @@ class Spending(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+# What any request takes: where not even this is left, nothing is.
+_ANY = Spending(dollars=Decimal("1e-12"), tokens=1, requests=1)
+
 # Told once what became of the amount that was held.
 Settle = Callable[[Spending], None]
 
@@ -132,7 +135,7 @@ class Purse:
 
     def no_room(self) -> Halt | None:
         """Why not one more request may leave; None where it may."""
-        return over_budget(self.whose, self.limits, self.spent, Spending(), Spending(requests=1))
+        return over_budget(self.whose, self.limits, self.spent, Spending(), _ANY)
 
     def _add(self, model: str, spent: Spending) -> Halt | None:
         with self._lock:
@@ -177,13 +180,14 @@ def over_budget(whose: str, limits: Limits, spent: Spending, held: Spending, wan
         return _halt(whose, "requests", told, f"{held.requests:,}" if held.requests else "", "")
     if limits.tokens is not None and spent.tokens + held.tokens + wanted.tokens > limits.tokens:
         told = f"{spent.tokens:,} of {limits.tokens:,} tokens spent"
-        return _halt(whose, "tokens", told, f"{held.tokens:,}" if held.tokens else "", f"{wanted.tokens:,}")
+        least = "" if wanted is _ANY else f"{wanted.tokens:,}"
+        return _halt(whose, "tokens", told, f"{held.tokens:,}" if held.tokens else "", least)
     if limits.dollars is not None:
         limit = Decimal(str(limits.dollars))
         if spent.dollars + held.dollars + wanted.dollars > limit:
             told = f"{_dollars(spent.dollars)} of {_dollars(limit)} spent"
             on_way = _dollars(held.dollars) if held.dollars else ""
-            return _halt(whose, "dollars", told, on_way, _dollars(wanted.dollars))
+            return _halt(whose, "dollars", told, on_way, "" if wanted is _ANY else _dollars(wanted.dollars))
     return None
 
 

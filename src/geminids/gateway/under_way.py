@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ["UnderWay"]
+__all__ = ["HELD", "UnderWay"]
+
+HELD = "held back by geminids"
+"""How we begin to say to a CLI that its request has not left: it comes again, and the API has failed nothing."""
 
 
 class UnderWay:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import os
+import re
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -11,11 +11,13 @@ from typing import Any
 import msgspec
 
 from geminids.errors import GeminidsError
-from geminids.prices.table import ModelRate, PriceTable, RateTier
+from geminids.prices.table import ModelRate, PriceTable
 
 __all__ = ["read_prices"]
 
 _HINT = "A line is [[models]] with model, input and output (dollars per million tokens); docs/reference/prices.md."
+# An object, or a list of them: `[models.x]` and `[[models]]` are TOML.
+_JSON = re.compile(rb"\s*(?:\{|\[\s*[{\]])")
 
 
 def read_prices(path: str) -> PriceTable:
@@ -30,37 +32,28 @@ def read_prices(path: str) -> PriceTable:
 # With time and size: a process that lives for days sees a file that was changed.
 @lru_cache(maxsize=16)
 def _read(path: str, time: int, size: int) -> PriceTable:
-    data = Path(path).read_bytes()
+    data = Path(path).read_bytes().removeprefix(b"\xef\xbb\xbf")
     try:
-        value = _parsed(data)
-        models = value.get("models") if isinstance(value, dict) else value
-        table = msgspec.convert(models, tuple[ModelRate, ...])
+        table = msgspec.convert(_models(_parsed(data)), tuple[ModelRate, ...])
     except (ValueError, RecursionError) as error:  # also what msgspec and tomllib raise
-        raise GeminidsError(f"{path}: {error}", hint=_HINT) from None
-    for rate in table:
-        if what := _odd(rate):
-            raise GeminidsError(f"{path}: {rate.model}: {what}", hint=_HINT)
+        raise GeminidsError(f"{path}: {error}".replace("`$", "`models"), hint=_HINT) from None
     if not table:
         raise GeminidsError(f"{path}: there is no model in it", hint=_HINT)
     return table
 
 
 def _parsed(data: bytes) -> Any:
-    if data.lstrip()[:1] in (b"{", b"[") and not data.lstrip().startswith(b"[["):
+    if _JSON.match(data):
         return msgspec.json.decode(data)
     import tomllib  # imported late: most runs have no table
 
     return tomllib.loads(data.decode())
 
 
-def _odd(rate: ModelRate) -> str | None:
-    """What is wrong with the numbers of a line."""
-    several: list[ModelRate | RateTier] = [rate, *rate.tiers]
-    for one in several:
-        for name in ("input", "output", "cached"):
-            dollars = getattr(one, name)
-            if dollars is not None and not (dollars >= 0 and math.isfinite(dollars)):
-                return f"{name} is {dollars}: a price is a number that is not below 0"
-    if any(tier.above < 0 for tier in rate.tiers):
-        return "a tier begins above a number of tokens, 0 at least"
-    return None
+def _models(value: Any) -> Any:
+    """The lines; a name beside them that nobody knows is a mistake, and no remark."""
+    if not isinstance(value, dict):
+        return value
+    if others := [name for name in value if name != "models"]:
+        raise ValueError(f"{', '.join(others)}: there is [[models]] in a table of prices, and nothing else")
+    return value.get("models", ())

@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 import re
+import sys
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from geminids.prices.remembered import Prices, Steps, recall, remember
 from geminids.prices.table import Rates, bare
 
 if TYPE_CHECKING:
     from genai_prices.types import ModelInfo
 
-__all__ = ["listed_rates", "load"]
+__all__ = ["asked", "listed_rates", "load"]
 
 # A piece at the end of a name that says which issue of a model it is, and nothing about its price.
 _ISSUE = re.compile(r"-(?:\d{2,8}|\d{2}-\d{2,4}|preview|latest|exp|experimental|stable|customtools)$")
-
-# Where each of several prices begins: tokens of input, dollars per million.
-_Steps = tuple[tuple[int, Decimal], ...]
+# A model that every run may meet: where its price is remembered, so are those of all of Google's.
+_USUAL = "gemini-2.5-pro"
 
 
 def load() -> None:
-    """Import the library now: it takes a sixth of a second."""
-    _models()
+    """Have the prices at hand: what was remembered, and where that is nothing, the library (a sixth of a second)."""
+    if recall(_USUAL) is None:
+        _models()
 
 
 def listed_rates(model: str, tokens_in: int, on: date) -> Rates | None:
@@ -40,7 +42,7 @@ def listed_rates(model: str, tokens_in: int, on: date) -> Rates | None:
     return Rates(*(_at(step, tokens_in) for step in steps))
 
 
-def _at(steps: _Steps, tokens_in: int) -> Decimal:
+def _at(steps: Steps, tokens_in: int) -> Decimal:
     price = steps[0][1]
     for above, dollars in steps[1:]:
         if tokens_in > above:
@@ -50,20 +52,45 @@ def _at(steps: _Steps, tokens_in: int) -> Decimal:
 
 # The library needs 75 µs for a request, most of it for finding out what it found out before.
 @lru_cache(maxsize=1024)
-def _steps(name: str, on: date) -> tuple[_Steps, _Steps, _Steps] | None:
+def _steps(name: str, on: date) -> tuple[Steps, Steps, Steps] | None:
+    prices = _prices(name)
+    if prices is None:
+        return None
+    _, given, cached, output = next(line for line in reversed(prices) if line[0] <= on)
+    return given, cached, output
+
+
+def _prices(name: str) -> Prices | None:
+    if _is_custom():
+        return asked(name)
+    kept = recall(name)
+    if kept is None:
+        kept = (asked(name),)
+        all_of_them = {} if recall(_USUAL) else {model.id: asked(model.id) for model in _models()}
+        remember({**all_of_them, name: kept[0]})
+    return kept[0]
+
+
+def asked(name: str) -> Prices | None:
+    """What the library says of this name: its prices from the first day on, and from each day on which they change."""
     model = _found(name)
     if model is None:
         return None
-    prices = model.get_prices(datetime.combine(on, time(12), UTC))
-    given = _steps_of(prices.input_mtok)
-    cached = _steps_of(prices.cache_read_mtok)
-    return given or _FREE, cached or given or _FREE, _steps_of(prices.output_mtok) or _FREE
+    lines = model.prices if isinstance(model.prices, list) else []
+    starts = {getattr(line.constraint, "start_date", date.min) for line in lines}
+    found = []
+    for day in sorted({date.min, *starts}):
+        prices = model.get_prices(datetime.combine(day, time(12), UTC))
+        given = _steps_of(prices.input_mtok)
+        cached = _steps_of(prices.cache_read_mtok)
+        found.append((day, given or _FREE, cached or given or _FREE, _steps_of(prices.output_mtok) or _FREE))
+    return tuple(found)
 
 
-_FREE: _Steps = ((0, Decimal(0)),)
+_FREE: Steps = ((0, Decimal(0)),)
 
 
-def _steps_of(price: Any) -> _Steps | None:
+def _steps_of(price: Any) -> Steps | None:
     if price is None:
         return None
     if isinstance(price, Decimal):
@@ -84,8 +111,13 @@ def _found(name: str) -> ModelInfo | None:
     return None
 
 
-@lru_cache(maxsize=1)
 def _models() -> list[ModelInfo]:
     from genai_prices.data_snapshot import get_snapshot  # late: 165 ms
 
     return next(provider.models for provider in get_snapshot().providers if provider.id == "google")
+
+
+def _is_custom() -> bool:
+    """Whether this process has given the library other prices than its own: those are nobody else's."""
+    library = sys.modules.get("genai_prices.data_snapshot")
+    return library is not None and library._custom_snapshot is not None

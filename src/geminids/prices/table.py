@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from decimal import Decimal
 from fnmatch import fnmatchcase
@@ -20,6 +21,11 @@ class RateTier(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     output: float
     cached: float | None = None
 
+    def __post_init__(self) -> None:
+        if self.above < 0:
+            raise ValueError(f"a tier begins above {self.above} tokens: it must be 0 or more")
+        _check(self, f"the tier above {self.above:,}")
+
 
 class ModelRate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a model costs, in dollars per million tokens. `model` may have `*` and `?`.
@@ -32,6 +38,25 @@ class ModelRate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     output: float
     cached: float | None = None
     tiers: tuple[RateTier, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not bare(self.model):
+            raise ValueError("model is the name of no model")
+        _check(self, self.model)
+        begins = [tier.above for tier in self.tiers]
+        if len(set(begins)) < len(begins):
+            raise ValueError(f"{self.model}: two tiers begin above the same number of tokens")
+        # They are looked up by their hash.
+        msgspec.structs.force_setattr(self, "tiers", tuple(self.tiers))
+
+
+def _check(rate: ModelRate | RateTier, whose: str) -> None:
+    for name in ("input", "output", "cached"):
+        dollars = getattr(rate, name)
+        if dollars is not None and not (dollars >= 0 and math.isfinite(dollars)):
+            raise ValueError(f"{whose}: {name} is {dollars}: a price is a number that is not below 0")
+    if rate.cached is not None and rate.cached > rate.input:
+        raise ValueError(f"{whose}: cached is {rate.cached}, which is more than input ({rate.input})")
 
 
 # The first that fits a model's name holds.
@@ -52,7 +77,7 @@ def bare(model: str) -> str:
     >>> bare("models/gemini-2.5-pro"), bare("publishers/google/models/Gemini-2.5-Pro")
     ('gemini-2.5-pro', 'gemini-2.5-pro')
     """
-    return model.rpartition("/")[2].lower()
+    return model.rpartition("/")[2].strip().lower()
 
 
 def rates_in(table: PriceTable, model: str, tokens_in: int) -> Rates | None:
@@ -62,7 +87,7 @@ def rates_in(table: PriceTable, model: str, tokens_in: int) -> Rates | None:
     Rates(input=Decimal('1'), cached=Decimal('1'), output=Decimal('2'))
     """
     for rate in table:
-        if fnmatchcase(bare(model), rate.model.lower()):
+        if fnmatchcase(bare(model), bare(rate.model)):
             return _rates(_tier(rate, tokens_in))
     return None
 

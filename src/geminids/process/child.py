@@ -125,8 +125,15 @@ class Child:
             return (
                 subprocess.run(taskkill(self.pid, force=name == "KILL"), capture_output=True).returncode == 0
             )
+        return self._to_group(signal.SIGKILL if name == "KILL" else signal.SIGTERM)
+
+    def freeze(self) -> bool:
+        """Let the child's own group do nothing more until it is killed; False where that cannot be (Windows)."""
+        return os.name != "nt" and self._popen.poll() is None and self._to_group(signal.SIGSTOP)
+
+    def _to_group(self, number: int) -> bool:
         try:
-            os.killpg(self.pid, signal.SIGKILL if name == "KILL" else signal.SIGTERM)
+            os.killpg(self.pid, number)
         except OSError:
             return False
         return True

@@ -13,8 +13,18 @@ from geminids.process.marker import MARKER, Mark
 
 __all__ = ["guard_run", "guarded", "release_run"]
 
+
+class _Guard(subprocess.Popen[bytes]):
+    """The process, and the end of the pipe that it is told by: closed by the system when we end, and not before."""
+
+    pipe: int
+
+    def __del__(self) -> None:
+        """It outlives us on purpose: no warning that it still runs when Python takes itself down."""
+
+
 _lock = threading.Lock()
-_guard: subprocess.Popen[bytes] | None = None
+_guard: _Guard | None = None
 _live: set[str] = set()
 
 
@@ -46,45 +56,52 @@ def _tell(line: str) -> None:
             _give_up(_guard)
             _guard = _start()
             line = "".join(f"run {mark}\n" for mark in sorted(_live))
-        assert _guard.stdin
         try:
-            _guard.stdin.write(line.encode())
+            os.write(_guard.pipe, line.encode())
             return
         except BrokenPipeError:
             _give_up(_guard)  # somebody ended it: a new one is told of every live run
             _guard = None
 
 
-def _start() -> subprocess.Popen[bytes]:
+def _start() -> _Guard:
     spec = importlib.util.find_spec("psutil")
     assert spec and spec.origin
     program = Path(__file__).with_name("guard_main.py")
-    return subprocess.Popen(
-        # -I -S: no user site, no .pth files; it starts in 10 ms and imports psutil only when it must act.
-        [
-            sys.executable,
-            "-I",
-            "-S",
-            str(program),
-            str(Path(spec.origin).parent.parent),
-            MARKER,
-            str(os.getpid()),
-        ],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        bufsize=0,
-        cwd="/",
-        # No variables: neither the host's secrets nor the mark of an outer run, whose end must not end it.
-        env={},
-        start_new_session=True,
-    )
+    theirs, ours = os.pipe()
+    try:
+        guard = _Guard(
+            # -I -S: no user site, no .pth files; it starts in 10 ms and imports psutil only when it must act.
+            [
+                sys.executable,
+                "-I",
+                "-S",
+                str(program),
+                str(Path(spec.origin).parent.parent),
+                MARKER,
+                str(os.getpid()),
+            ],
+            stdin=theirs,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd="/",
+            # No variables: neither the host's secrets nor the mark of an outer run, whose end must not end it.
+            env={},
+            start_new_session=True,
+        )
+    except BaseException:
+        os.close(ours)
+        raise
+    finally:
+        os.close(theirs)
+    guard.pipe = ours
+    return guard
 
 
-def _give_up(guard: subprocess.Popen[bytes] | None) -> None:
+def _give_up(guard: _Guard | None) -> None:
     """Close what is left of a guard that somebody ended."""
-    if guard is not None and guard.stdin is not None:
-        guard.stdin.close()
+    if guard is not None:
+        os.close(guard.pipe)
         guard.kill()  # broken pipe: it is dying, and has nothing to read any more
         guard.wait()
 
@@ -94,8 +111,8 @@ def _forget() -> None:
     global _guard, _lock
     _lock = threading.Lock()
     _live.clear()
-    if _guard is not None and _guard.stdin is not None:
-        _guard.stdin.close()
+    if _guard is not None:
+        os.close(_guard.pipe)
         _guard.returncode = 0  # not our child: nothing to wait for
     _guard = None
 

@@ -3,19 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from geminids.events.model import Event
 from geminids.options import Options
+from geminids.run.opening import open_run
 from geminids.run.result import Result
-from geminids.run.run import Run, open_run
+from geminids.run.run import Run
 
 if TYPE_CHECKING:
     from geminids.run.warm.permission import OnPermission
 
 __all__ = ["ask", "ask_sync", "stream_sync"]
 
+T = TypeVar("T")
 
+
+@overload
+async def ask(
+    prompt: str,
+    options: Options | None = None,
+    /,
+    *,
+    schema: type[T],
+    on_permission: OnPermission | None = None,
+    **fields: Any,
+) -> Result[T]: ...
+@overload
+async def ask(
+    prompt: str,
+    options: Options | None = None,
+    /,
+    *,
+    schema: Any = None,
+    on_permission: OnPermission | None = None,
+    **fields: Any,
+) -> Result[Any]: ...
 async def ask(
     prompt: str,
     options: Options | None = None,
@@ -30,6 +53,26 @@ async def ask(
     return run.result
 
 
+@overload
+def ask_sync(
+    prompt: str,
+    options: Options | None = None,
+    /,
+    *,
+    schema: type[T],
+    on_permission: OnPermission | None = None,
+    **fields: Any,
+) -> Result[T]: ...
+@overload
+def ask_sync(
+    prompt: str,
+    options: Options | None = None,
+    /,
+    *,
+    schema: Any = None,
+    on_permission: OnPermission | None = None,
+    **fields: Any,
+) -> Result[Any]: ...
 def ask_sync(
     prompt: str,
     options: Options | None = None,

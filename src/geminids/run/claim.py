@@ -95,6 +95,8 @@ class Claim:
         return False
 
     def release(self) -> None:
+        """Let go of the session: the run is over, or begins another one."""
+        self.file, self._left_by, self._is_ready = None, None, False
         if self._lock is not None:
             self._lock.release()
             self._lock = None

@@ -12,7 +12,7 @@ import msgspec
 
 from geminids.events.cost import Basis, Cost, ModelCost
 from geminids.events.fold import Fold
-from geminids.events.ledger import Ledger
+from geminids.events.ledger import Ledger, without_blanks
 from geminids.events.model import ModelUsage, TokensUsed, Usage
 from geminids.launch.auth import AuthMode
 from geminids.options import Options
@@ -27,23 +27,28 @@ __all__ = ["Bill", "bill_of", "cost_of", "prepare"]
 class Bill(msgspec.Struct, frozen=True, kw_only=True):
     """Who pays for a run, by which prices, and whether the gateway has seen each of its requests.
 
-    `model` is what was asked for: old releases tell sums without a name. `free`: no real model was asked.
+    `model` is what was asked for: old releases tell sums without a name. `summed`: the CLI counts for itself, so that
+    a request which its journal does not have is missed. `free`: no real model was asked.
     """
 
     auth_mode: AuthMode
     model: str | None = None
     prices: str | None = None
     overseen: bool = False
+    summed: bool = True
     free: bool = False
 
 
-def bill_of(options: Options, auth_mode: AuthMode, *, model: str | None, overseen: bool) -> Bill:
+def bill_of(
+    options: Options, auth_mode: AuthMode, *, model: str | None, overseen: bool, summed: bool = True
+) -> Bill:
     free = _is_free(options)
     return Bill(
         auth_mode="none" if free else auth_mode,
         model=model,
         prices=options.prices,
         overseen=overseen,
+        summed=summed,
         free=free,
     )
 
@@ -113,11 +118,46 @@ def _counted(
         return parts, "estimate" if parts else "unknown"
     if not parts:
         return [], "unknown"
-    # The journal has what was answered. A request that was cut is not in it, nor an attempt that it has nothing of.
-    each = usage is not None and usage.requests == len(requests) and outcome == "success"
-    attempts = {one.attempt for one in requests}
-    is_exact = each and len(attempts) == fold.attempts and all(map(_whole, parts))
-    return parts, "exact" if is_exact else "estimate"
+    whole = _is_whole(fold, ledger, usage, bill, outcome) and all(map(_whole, parts))
+    return _with_rest(parts, usage), "exact" if whole else "estimate"
+
+
+def _is_whole(fold: Fold, ledger: Ledger, usage: Usage | None, bill: Bill, outcome: Outcome) -> bool:
+    """Whether, without the gateway, no request can be missing: two that count for themselves have the same.
+
+    The journal has what was answered, and not what was cut, nor an answer that the CLI threw away and asked for anew.
+    """
+    requests = [*fold.earlier, *fold.tokens]
+    if not bill.summed or outcome != "success" or ledger.uncounted:
+        return False
+    if usage is None or usage.requests != len(requests):
+        return False
+    if len({one.attempt for one in requests}) != fold.attempts:
+        return False
+    return without_blanks(fold.text) <= ledger.written
+
+
+def _with_rest(parts: Sequence[_Part], usage: Usage | None) -> list[_Part]:
+    """What the CLI's total has over all that is known of a model is thinking, of the errand that tells none."""
+    if usage is None:
+        return list(parts)
+    by_model = bool(usage.models) and all(part.model for part in parts)
+    left: dict[str | None, int] = {one.model: one.total or 0 for one in usage.models}
+    left[None] = usage.total or 0
+    for part in parts:
+        for key in (part.model, None) if part.model else (None,):
+            left[key] = left.get(key, 0) - _known(part)
+    filled = []
+    for part in parts:
+        if part.thinking is None and part.tool is None:
+            rest = left.pop(part.model if by_model else None, 0)
+            part = msgspec.structs.replace(part, thinking=max(rest, 0))
+        filled.append(part)
+    return filled
+
+
+def _known(part: _Part) -> int:
+    return sum(count or 0 for count in (part.input, part.output, part.thinking, part.tool))
 
 
 def _request(one: TokensUsed) -> _Part:
@@ -220,7 +260,8 @@ def _prices(
     """What is paid for it, and its list price."""
     from geminids.prices import price_of
 
-    day = None if part.at is None else datetime.fromtimestamp(part.at / 1000, UTC).date()
+    # 0 is a time that nobody knows.
+    day = None if not part.at else datetime.fromtimestamp(part.at / 1000, UTC).date()
     # Requests of a long run are below the tier for the most part, and their sum is above it.
     tier = 0 if part.sums else None
     by_list = price_of(model, part, day, tier_for=tier)

@@ -69,6 +69,7 @@ def finished_of(
         complete=traces.complete if traces else False,
         decisions=traces.decisions if traces else (),
         value=value,
+        stall=ledger.stall if ending.outcome == "timed_out" else None,
         cost=cost_of(fold, ledger, usage, traces.bill, ending.outcome) if traces and traces.bill else None,
     )
     return finished, Result.of(finished, conversation)

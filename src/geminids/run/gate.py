@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from geminids.gateway.under_way import UnderWay
     from geminids.gateway.upstream import Upstream
     from geminids.run.allowance import Allowance
+    from geminids.run.errands import Errands
 
 __all__ = ["RunGate"]
 
@@ -57,6 +58,8 @@ class RunGate:
         self.mailbox: Mailbox[Told] = Mailbox()
         self.lease: OpenLease | None = None
         self.notices: list[tuple[Level, str, str]] = []
+        self.errands: Errands | None = None
+        """Who writes down what the CLI asks for itself in the run or turn that goes on."""
         self._options = options
         self._whose = whose
         self._by_session = by_session

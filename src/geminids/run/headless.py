@@ -3,33 +3,33 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from geminids.events.fold import Fold
 from geminids.events.from_stream import StreamTranslator
 from geminids.events.ledger import Ledger
-from geminids.events.model import Decision, EndedProcess, Event, Started, TokensUsed, Usage
+from geminids.events.model import Decision, EndedProcess, Event, TokensUsed, Usage
 from geminids.launch.plan import Plan
 from geminids.options import Options
-from geminids.outcome import Failure
 from geminids.process.child import Child, spawn
 from geminids.process.guard import guard_run, release_run
 from geminids.process.marker import Mark, new_mark, with_mark
 from geminids.redact import Redactor
-from geminids.run.cost import Bill, bill_of, prepare
+from geminids.run.budget import RunBudget, used_up
+from geminids.run.cost import Bill, bill_of
 from geminids.run.deadlines import Deadlines
-from geminids.run.merge import Merge
 from geminids.run.outbox import Outbox
-from geminids.run.overseer import Overseer, ending_of
-from geminids.run.reading import OnLine, Reading
-from geminids.run.stall import StallWatch
-from geminids.run.stall_scene import situation_of
+from geminids.run.reading import OnLine
+from geminids.run.sources import OnSession, Sources
+from geminids.run.stall.scene import situation_of
+from geminids.run.stall.watch import StallWatch
+from geminids.run.starting import first_words
 from geminids.run.stopping import LINGERING, WRONG_SESSION, Stopping, end_processes, end_processes_now, listed
 from geminids.run.usage import differences, overseen, settled
-from geminids.run.without_power import without_power
-from geminids.wire.endings import Ending, Evidence, judge
-from geminids.wire.stream_json import error_of, stats_of
+from geminids.run.verdict import Verdict
+from geminids.wire.endings import Ending
+from geminids.wire.stream_json import stats_of
 
 if TYPE_CHECKING:
     import anyio
@@ -37,12 +37,10 @@ if TYPE_CHECKING:
     from geminids.gateway.told import Halt
     from geminids.process.tree import Ended
     from geminids.run.gate import RunGate
-    from geminids.run.journal import Journal
-    from geminids.run.stall_situation import Situation
+    from geminids.run.stall.situation import Situation
 
 __all__ = ["HeadlessLane"]
 
-_LINGERING_HINT = "Run again; if it stays so, try another release with `geminids install`."
 # How long the pipes may stay open after the process is gone, where a process that was kept holds them.
 _DRAIN = 0.3
 
@@ -59,10 +57,9 @@ class HeadlessLane:
         outbox: Outbox,
         fold: Fold,
         on_line: OnLine | None = None,
-        on_session: Callable[[str], list[Event]] | None = None,
+        on_session: OnSession | None = None,
         gate: RunGate | None = None,
     ) -> None:
-        self._on_session = on_session
         self._plan = plan
         self._options = options
         self._run_id = run_id
@@ -73,33 +70,26 @@ class HeadlessLane:
         self._unsent = b""
         self._over: anyio.Event | None = None
         self._stopping = Stopping()
-        self._result_came_first = False
         self._ended: list[Ended] = []
         self.deadlines = Deadlines(options)
-        self._merge = Merge(self._put)
-        self._tools_ended = 0
         self._spawned_at = 0
-        overseen = gate is not None and gate.lease is not None
-        self._overseer = Overseer(gate, ledger, self._put_seen, self._on_halt) if gate and overseen else None
-        self._allowance = gate.allowance() if gate is not None else None
-        self._reading = Reading(
-            ledger,
-            self._redactor,
-            self.deadlines,
-            self._put_read,
-            line_limit=options.line_limit,
-            on_line=on_line,
-            why_not=plan.verdicts.why_not,
+        self._sources = Sources(
+            plan, options, ledger, self._redactor, self.deadlines, self._put, on_line, on_session
         )
+        self._reading = self._sources.reading
+        self._budget = RunBudget(gate, ledger, self._put_seen, self._on_halt, self._on_spent)
+        self._verdict = Verdict(plan, options, fold, self._reading, self._stopping, self._budget)
         self._stall = StallWatch(
-            options, self.deadlines, ledger, self._redactor, self._put_stall, self._situation
+            options, self.deadlines, ledger, self._redactor, self._sources.tell, self._situation
         )
-        self._journal: Journal | None = None
         self.mark: Mark = new_mark(run_id)
         self.child: Child | None = None
 
     def start(self) -> None:
         """Spawn the CLI and hand it the prompt; raises OSError where the system says no."""
+        if halt := self._budget.begin():
+            self._on_halt(halt)
+            return  # nothing is spawned: there is nothing that it may ask
         guard_run(self.mark)
         self._spawned_at = int(time.time() * 1000)
         try:
@@ -113,26 +103,8 @@ class HeadlessLane:
         self._unsent = child.write_now(self._plan.stdin)
         if not self._unsent:
             child.close_stdin()
-        told = list(without_power(self._plan.neutralised, self._ledger))
         self._put(
-            [
-                *told,
-                Started(
-                    at=int(time.time() * 1000),
-                    seq=self._ledger.next(),
-                    attempt=self._ledger.attempt,
-                    turn=self._ledger.turn,
-                    run_id=self._run_id,
-                    session_id=self._plan.session_id or self._options.resume,
-                    model=self._options.model,
-                    cwd=self._plan.cwd,
-                    cli_version=self._plan.gemini.version,
-                    lane="headless",
-                    pid=child.pid,
-                    approval=self._options.approval,
-                    prompt=self._redactor.text(self._plan.prompt),
-                ),
-            ]
+            first_words(self._plan, self._options, self._run_id, child.pid, self._ledger, self._redactor)
         )
 
     def stop(self, reason: str) -> None:
@@ -148,12 +120,19 @@ class HeadlessLane:
     def _on_halt(self, halt: Halt) -> None:
         self._begin_to_stop(halt.message, by_deadline=False)
 
+    def _on_spent(self, halt: Halt) -> None:
+        """The budget is used up, and the next request is on its way: the CLI goes no further.
+
+        Asked to end, it would go on while it tidies up, and ask a model that answers at once many times more.
+        """
+        if self.child is not None and self._stopping.reason is None and self.stream.result is None:
+            self._stopping.at_once = True
+            self.child.freeze()
+        self._on_halt(halt)
+
     def _put_seen(self, events: list[Event]) -> None:
         self.deadlines.heard(stdout=False)
-        self._merge.add(events, ends_tool=False)
-
-    def _put_stall(self, events: list[Event]) -> None:
-        self._merge.add(events, ends_tool=False)
+        self._sources.tell(events)
 
     def _situation(self) -> Situation | None:
         """What is known now, for whoever asks why nothing is heard."""
@@ -162,8 +141,9 @@ class HeadlessLane:
         return situation_of(
             self._options,
             self.child.pid,
+            release=self._plan.release,
             tools=self.stream.running,
-            overseer=self._overseer,
+            overseer=self._budget.overseer,
             retried=self._reading.retried,
             spoke_at=self.deadlines.spoke_at,
         )
@@ -177,7 +157,7 @@ class HeadlessLane:
             return  # it has ended by itself: what comes later does not change what it was
         if self._stopping.begin(reason, by_deadline=by_deadline):
             # What the CLI makes of being stopped is no result of its own.
-            self._result_came_first = self.stream.result is not None
+            self._verdict.result_came_first = self.stream.result is not None
             if self._over is not None:
                 self._over.set()
 
@@ -185,10 +165,9 @@ class HeadlessLane:
         """See the child through to its end, and everything of it gone."""
         import anyio
 
-        assert self.child is not None
+        if self.child is None:
+            return
         self._over = anyio.Event()
-        if self._allowance is not None and (halt := self._allowance.begin()):
-            self._on_halt(halt)  # before the CLI has loaded: nothing is asked
         if self._stopping.reason is not None:
             self._over.set()
         try:
@@ -197,13 +176,10 @@ class HeadlessLane:
                 tasks.start_soon(self._reading.read_stdout, self.child, stdout_read)
                 tasks.start_soon(self._reading.read_stderr, self.child, stderr_read, self._check_session)
                 tasks.start_soon(self._watch_exit)
-                self._follow()
-                if self._journal is not None:
-                    tasks.start_soon(self._journal.watch)
+                self._sources.follow(tasks, since=self._spawned_at, hurry=self._budget.hurry)
                 tasks.start_soon(self.deadlines.watch, self._on_deadline)
                 tasks.start_soon(self._stall.watch)
-                if self._overseer is not None:
-                    tasks.start_soon(self._overseer.watch)
+                self._budget.watch(tasks)
                 if self._unsent:
                     tasks.start_soon(self.child.feed, self._unsent)
                 # psutil takes 34 ms: they pass while the CLI loads, not when it has gone.
@@ -212,15 +188,18 @@ class HeadlessLane:
                 await self._over.wait()
                 if self.child.exit_code is not None:
                     # Its result may be in the pipe still, and decides what becomes of leftovers.
-                    self._reading.drain(self.child)
+                    self._sources.drain(self.child)
                 self._ended = await end_processes(
-                    self.child, self.mark, self._options.grace, self._stopping, keep=self._keeps_leftovers()
+                    self.child,
+                    self.mark,
+                    self._options.grace,
+                    self._stopping,
+                    keep=self._verdict.keeps_leftovers(self.exit_code),
                 )
                 with anyio.move_on_after(_DRAIN):
                     await stdout_read.wait()
                     await stderr_read.wait()
-                if self._overseer is not None:
-                    await self._overseer.settle()
+                await self._budget.settle()
                 tasks.cancel_scope.cancel()
         except BaseException:
             # No time for grace: the event loop is being taken down, or we have made a mistake.
@@ -228,46 +207,16 @@ class HeadlessLane:
             raise
         finally:
             try:
-                self._reading.drain(self.child)
-                self._reading.finish()
-                if self._journal is not None:
-                    self._journal.finish()
-                if self._overseer is not None:
-                    self._overseer.look()
-                self._merge.release(now=True)
+                self._sources.finish(self.child)
+                self._budget.finish()
+                self._sources.release()
             finally:
                 self.child.close()
                 release_run(self.mark)
 
     def ending(self) -> Ending:
         """What it was."""
-        stopping = self._stopping
-        if self._halted is not None and not self._said_success:
-            # What the CLI makes of a request that was not let through is no ending of its own.
-            return ending_of(self._halted)
-        if stopping.reason == LINGERING and self.stream.result is None:
-            failure = Failure(
-                kind="cut_off",
-                message=LINGERING,
-                retryable=True,
-                hint=_LINGERING_HINT,
-                exit_code=self.exit_code,
-                stderr_tail=self._reading.stderr_tail[-4000:] or None,
-            )
-            return Ending("failed", LINGERING, failure)
-        if not stopping.wanted or self._result_came_first or self._said_success:
-            ending = self._judge()
-            return ending if self._overseer is None else self._overseer.explained(ending)
-        return Ending("timed_out" if stopping.by_deadline else "interrupted", stopping.reason)
-
-    @property
-    def _halted(self) -> Halt | None:
-        """What has stopped the run, where that was its budget or the gateway."""
-        if self._overseer is not None:
-            return self._overseer.halted
-        halted = self._allowance.halted if self._allowance is not None else None
-        # It counts to the end: what it finds when the run is over has stopped nothing.
-        return halted if halted is not None and halted.message == self._stopping.reason else None
+        return self._verdict.ending(self.exit_code)
 
     def redacted(self, text: str) -> str:
         return self._redactor.text(text)
@@ -278,8 +227,11 @@ class HeadlessLane:
         """The requests that have not been told yet, and the usage; `written` are those of the telemetry."""
         result = self.stream.result
         stats = stats_of(result.stats) if result else None
-        if self._overseer is None:
-            return settled(stats, known, written, self._ledger)
+        if self._budget.overseer is None:
+            cut = stats is None and self._verdict.halted is not None
+            return (
+                used_up(known, written, self._ledger) if cut else settled(stats, known, written, self._ledger)
+            )
         sums = (stats.input_tokens, stats.output_tokens) if stats is not None else None
         for text in differences(known, self._ledger.aside if self.complete else None, sums):
             self._put([self._ledger.notice("warning", "tokens", text)])
@@ -291,7 +243,7 @@ class HeadlessLane:
 
     @property
     def stream(self) -> StreamTranslator:
-        return self._reading.stream
+        return self._sources.stream
 
     @property
     def exit_code(self) -> int | None:
@@ -312,48 +264,17 @@ class HeadlessLane:
     def bill(self) -> Bill:
         """Who pays; old releases name the model at the start alone."""
         model = (self.stream.init.model if self.stream.init else None) or self._options.model
-        overseen = self._overseer is not None
+        overseen = self._budget.overseer is not None
         return bill_of(self._options, self._plan.auth.mode, model=model, overseen=overseen)
 
     @property
     def ended(self) -> tuple[EndedProcess, ...]:
         return listed(self._ended, self._redactor)
 
-    def _judge(self) -> Ending:
-        result = self.stream.result
-        error = error_of(result.error) if result else None
-        stats = stats_of(result.stats) if result else None
-        return judge(
-            Evidence(
-                release=self._plan.release,
-                exit_code=self.exit_code,
-                result_status=result.status if result else None,
-                error_type=error[0] if error else None,
-                error_message=error[1] if error else None,
-                error_lines=tuple((line.severity, line.message) for line in self.stream.errors),
-                answer=self._fold.answer,
-                stderr=self._reading.stderr_tail,
-                resume=self._options.resume,
-                total_tokens=stats.total_tokens if stats else None,
-                tool_calls=stats.tool_calls if stats else None,
-            )
-        )
-
     def _end_now(self) -> None:
         assert self.child is not None
         self._stopping.begin("interrupted: the event loop was taken down", by_deadline=False)
         self._ended += end_processes_now(self.child, self.mark)
-
-    @property
-    def _said_success(self) -> bool:
-        result = self.stream.result
-        return result is not None and result.status == "success"
-
-    def _keeps_leftovers(self) -> bool:
-        """Only a run that succeeded, and that nobody stopped, may leave something on purpose."""
-        if self._options.leftovers != "keep" or self._stopping.wanted or not self._said_success:
-            return False
-        return self._judge().outcome == "success"
 
     async def _watch_exit(self) -> None:
         assert self.child is not None and self._over is not None
@@ -365,48 +286,13 @@ class HeadlessLane:
             # Before it does anything in a conversation that nobody asked for (seen on 0.41.2).
             self._begin_to_stop(WRONG_SESSION, by_deadline=False)
 
-    def _follow(self) -> None:
-        """Follow the journal of the session, where this release writes one."""
-        if self._plan.release.session_storage != "slug_journal":
-            return
-        from geminids.run.journal import Journal  # imported while the CLI loads
-        from geminids.sessions.listing import journal_of
-
-        plan, options = self._plan, self._options
-        self._journal = Journal(
-            self._merge,
-            self.stream,
-            self._ledger,
-            self._redactor,
-            lambda session_id: journal_of(session_id, plan.cwd, home=options.home, environ=plan.env),
-            resumed=plan.resumed,
-            resumed_id=options.resume,
-            since=self._spawned_at,
-        )
-
-    def _put_read(self, events: list[Event], size: int = 0) -> None:
-        """What the pipes said. A look at the journal follows, so that neither is far ahead of the other."""
-        ended, self._tools_ended = self._tools_ended, self.stream.tools_ended
-        has_ended = ended != self._tools_ended
-        if self._journal is not None and has_ended:
-            self._journal.find()
-        self._merge.add(events, size, ends_tool=has_ended)
-        if self.stream.init is not None:
-            prepare(self._options)
-        if self._on_session is not None and self.stream.init is not None:
-            tell, self._on_session = self._on_session, None
-            self._merge.add(tell(self.stream.init.session_id or ""), ends_tool=False)
-        if self._journal is not None and has_ended:
-            self._journal.look()
-
     @property
     def complete(self) -> bool:
         """Whether the events hold all that the journal does."""
-        return self._journal is not None and self._journal.whole
+        return self._sources.complete
 
     def _put(self, events: list[Event], size: int = 0) -> None:
         self._stall.saw(events)
         self._fold.add(events)
         self._outbox.put(events, size)
-        if self._allowance is not None and (halt := self._allowance.hear(events)):
-            self._on_halt(halt)
+        self._budget.hear(events)

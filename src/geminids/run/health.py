@@ -15,8 +15,8 @@ from geminids.options import Options
 from geminids.redact import Redactor, secrets_of
 from geminids.run import checks, sign_in
 from geminids.run.checks import Check, Level, Scene
+from geminids.run.opening import open_run
 from geminids.run.result import Result
-from geminids.run.run import open_run
 from geminids.toolchain import Gemini, models_of
 from geminids.wire.hints import hint_for
 

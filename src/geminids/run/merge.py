@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from geminids.events.from_journal import Truth, with_truth
 from geminids.events.model import Event, ToolFinished
 
-__all__ = ["Merge"]
+__all__ = ["Merge", "Put"]
 
 Put = Callable[[list[Event], int], None]
 

@@ -90,6 +90,8 @@ class Overseer:
             elif self.halted is None:
                 self.halted = told
                 self._ledger.stopped = told.message[:_TELLING]
+        if events and self._gate.errands is not None:
+            events += self._gate.errands.note(events)
         if events:
             self._put(events)
         if self.halted is not None:

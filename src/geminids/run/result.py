@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic
 
 import msgspec
 
@@ -10,14 +10,24 @@ from geminids.errors import RunFailed
 from geminids.events.cost import Cost
 from geminids.events.fold import turns_of
 from geminids.events.model import Decision, EndedProcess, Finished, Turn, Usage
+from geminids.events.stall import Stall
 from geminids.outcome import Failure, Outcome
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    T = TypeVar("T", default=Any)
+else:
+    from typing import TypeVar  # without a default before Python 3.13, and nobody asks for it when it runs
+
+    T = TypeVar("T")
 
 __all__ = ["Result"]
 
 _SHOWN = 200
 
 
-class Result(msgspec.Struct, frozen=True, kw_only=True):
+class Result(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     """How a run ended. `ask` never raises for that; `raise_for_failure` does, where you want it."""
 
     run_id: str
@@ -38,8 +48,10 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     """The audit trail: every permission that was asked for."""
     cost: Cost | None = None
     """What it costs, all attempts together; None where nothing was started."""
-    value: Any = None
-    """The answer in the form that a schema asked for, of the caller's own type where one was given."""
+    value: T = None  # type: ignore[assignment]
+    """The answer as a schema asked for it, of the caller's own type where one was given; None unless `ok`."""
+    stall: Stall | None = None
+    """What a run waited for that was ended for its silence (`idle_timeout`, `start_timeout`)."""
     conversation: bytes = b""
     """What `turns` is made of, packed: most callers never ask, and the values would take much more memory."""
 
@@ -66,7 +78,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     def ok(self) -> bool:
         return self.outcome == "success"
 
-    def raise_for_failure(self) -> Result:
+    def raise_for_failure(self) -> Result[T]:
         """Raise `RunFailed` unless the run succeeded; return the result itself, so that calls chain."""
         if self.ok:
             return self

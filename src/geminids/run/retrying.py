@@ -11,13 +11,15 @@ from geminids.options import Options
 from geminids.outcome import FailureKind
 from geminids.wire.endings import Ending
 
-__all__ = ["GO_ON", "Again", "retry_of"]
+__all__ = ["GO_ON", "LONGEST_WAIT", "Again", "Stands", "retry_of"]
 
 # Said to a session in which tools have run: the same prompt again could make them run twice.
 GO_ON = (
-    "The connection to the model broke before you were done. Go on from where you were. What your tools have done is "
-    "done: look at it before you do anything again."
+    "You were cut off before you were done. Go on from where you were. What your tools have done is done, also "
+    "where you have not seen how it ended: look at it before you do anything again."
 )
+LONGEST_WAIT = 300.0
+"""Seconds. Where the API asks for more, the failure stands: a run that sleeps for hours looks like one that hangs."""
 _FIRST, _MOST = 1.0, 60.0
 # Waiting does not help, another model may.
 _OTHER_MODEL: tuple[FailureKind, ...] = ("quota_day", "model_not_found")
@@ -38,6 +40,12 @@ class Again(msgspec.Struct, frozen=True, kw_only=True):
     why: str
 
 
+class Stands(msgspec.Struct, frozen=True):
+    """No further attempt, though another could have been expected; why."""
+
+    why: str
+
+
 def retry_of(
     ending: Ending,
     options: Options,
@@ -47,34 +55,39 @@ def retry_of(
     has_acted: bool,
     used_models: tuple[str | None, ...],
     jitter: Callable[[], float] = random,
-) -> Again | None:
-    """The next attempt after an ending; None where this one stands.
+) -> Again | Stands | None:
+    """The next attempt after an ending; None where this one stands, as anybody would expect.
 
     `failures` counts the attempts that have failed, this one included; `has_acted`: a tool has run in this
-    conversation, which must not be repeated blindly. `used_models` are those of the attempts so far.
+    conversation, which must not be repeated blindly. `used_models` are those of the attempts so far, the one in
+    use last.
     """
     failure = ending.failure
     if failure is None:
         return None
+    wait = failure.retry_after or 0.0
     other = next((name for name in options.fallback_models if name not in used_models), None)
     changes = other is not None and (
-        failure.kind in _OTHER_MODEL or (failure.kind in _BUSY and failures > options.retries)
+        failure.kind in _OTHER_MODEL
+        or (failure.kind in _BUSY and (failures > options.retries or wait > LONGEST_WAIT))
     )
     if not changes and (not failure.retryable or failures > options.retries):
         return None
-    resumes = has_acted and session_id is not None and failure.kind not in _POISONED
-    if has_acted and not resumes:
-        return None  # neither again nor on: what it did would be done twice, or it would fail the same way
-    model = other if changes else options.model
-    delay = 0.0 if changes else _delay(failures, failure.retry_after, jitter())
-    how = f"goes on in session {session_id}" if resumes else "begins anew"
+    if not changes and wait > LONGEST_WAIT:
+        return Stands(f"the API asks to wait for {wait:.0f} s, and {LONGEST_WAIT:.0f} s are the most")
+    if has_acted and session_id is None:
+        return Stands("a tool may have run, and there is no session to go on with")
+    if has_acted and failure.kind in _POISONED:
+        return Stands("tools have run, and to go on in this session would fail in the same way")
+    model = other if changes else used_models[-1]
+    how = f"goes on in session {session_id}" if has_acted else "begins anew"
     named = f" with model {model}" if changes else ""
     return Again(
-        delay=delay,
-        resume=session_id if resumes else options.resume,
+        delay=0.0 if changes else _delay(failures, failure.retry_after, jitter()),
+        resume=session_id if has_acted else options.resume,
         model=model,
-        prompt=GO_ON if resumes else None,
-        why=f"{failure.kind}: {failure.message}; attempt {failures + 1} {how}{named}",
+        prompt=GO_ON if has_acted else None,
+        why=f"{failure.kind}: {failure.message}; the next attempt {how}{named}",
     )
 
 

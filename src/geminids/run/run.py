@@ -5,19 +5,21 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from geminids.errors import GeminidsError, SessionError
 from geminids.events.fold import Fold
 from geminids.events.ledger import Ledger
-from geminids.events.model import Event, Level, TokensUsed, Usage
+from geminids.events.model import Event, Level
 from geminids.ids import new_run_id
-from geminids.launch.plan import TELEMETRY, Refused, look_ahead
-from geminids.options import Options, make_options
+from geminids.launch.plan import Refused, look_ahead
+from geminids.options import Options
+from geminids.run.attempting import Attempting
 from geminids.run.attempts import Attempts
 from geminids.run.claim import Claim, busy
+from geminids.run.errands import Errands
 from geminids.run.finishing import finished_of
 from geminids.run.gate import RunGate
 from geminids.run.lanes import Lanes
@@ -33,51 +35,12 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from geminids.gateway.purse import Purse
-    from geminids.prices import Budget
-    from geminids.run.headless import HeadlessLane
-    from geminids.run.retrying import Again
     from geminids.run.wanted import Wanted
-    from geminids.run.warm.lane import WarmLane
     from geminids.run.warm.permission import OnPermission
 
-__all__ = ["Run", "open_run"]
+__all__ = ["Run"]
 
 _BY_CALLER = "interrupted by the caller"
-
-
-def open_run(
-    prompt: str,
-    options: Options | None = None,
-    /,
-    *,
-    on_line: OnLine | None = None,
-    on_permission: OnPermission | None = None,
-    budget: Budget | None = None,
-    **fields: Any,
-) -> Run:
-    """A run of the agent, ended with all its processes when the block is left.
-
-    Raises `OptionsError` for bad options at once. `fields` are fields of `Options`. `on_line(line, events)` is
-    called with each line that the CLI printed, secrets masked, and the events that it became (headless lane only).
-    `on_permission(asked)` decides when the agent asks: the run then takes the warm lane, where it can. A `budget` is
-    shared with all other runs and chats that it is given to. `schema` is a JSON Schema, or a msgspec, pydantic or
-    dataclass type: `result.value` is then of that type.
-    """
-    wanted = None
-    schema = fields.pop("schema", None) or (options.schema if isinstance(options, Options) else None)
-    if schema is not None:
-        from geminids.run.wanted import wanted_of  # imported late: few runs want a form
-
-        wanted = wanted_of(schema)
-        fields["schema"] = wanted.text
-    return Run(
-        prompt,
-        make_options(options, **fields),
-        on_line=on_line,
-        on_permission=on_permission,
-        budgets=() if budget is None else (budget,),
-        wanted=wanted,
-    )
 
 
 class Run:
@@ -99,16 +62,9 @@ class Run:
         self._ledger = Ledger()
         self._outbox = Outbox()
         self._fold = Fold()
-        self._lane: HeadlessLane | WarmLane | None = None
         self._claim = Claim(self.id)
         self._waits = False
-        self._timeout = options.timeout
         self._stop_waiting: str | None = None
-        self._between: anyio.Event | None = None
-        """Set while the run waits for its next attempt."""
-        self._counted: HeadlessLane | WarmLane | None = None
-        """The lane whose tokens are told, with its usage."""
-        self._last_usage: Usage | None = None
         self._began = time.monotonic()
         self._launched = False
         self._result: Result | None = None
@@ -116,12 +72,12 @@ class Run:
         self._tasks: TaskGroup | None = None
         self._events = Events(self._outbox)
         self._gate = RunGate(options, budgets=budgets)
+        self._gate.errands = self._errands = Errands.of(self.id, options, self._ledger, self._whereabouts)
         if wanted is None and options.schema is not None:
             from geminids.run.wanted import wanted_of
 
             wanted = wanted_of(options.schema)
-        self._attempts = Attempts(options, wanted)
-        self._prompt = self._attempts.worded(prompt)
+        self._attempts = Attempts(prompt, options, wanted)
         self._lanes = Lanes(
             self.id,
             self._ledger,
@@ -131,6 +87,9 @@ class Run:
             on_line,
             on_permission,
             self._gate,
+        )
+        self._tries = Attempting(
+            self._attempts, self._lanes, self._claim, self._ledger, self._outbox, self._fold, self._errands
         )
         self._outbox.put([self._ledger.notice(*notice) for notice in notices])
 
@@ -160,7 +119,7 @@ class Run:
         except Refused as refused:
             self._finish(Ending("failed", refused.failure.message, refused.failure))
         except Exception as error:
-            self._finish(our_fault(error, self._redacted))
+            self._finish(our_fault(error, self._tries.redacted))
 
     @property
     def _session(self) -> str | None:
@@ -169,21 +128,16 @@ class Run:
 
     def _spawn(self) -> None:
         try:
-            prompt = self._prompt
-            if not self._attempts.may_be_several:
-                self._prompt = ""  # it may be large, and is said once
-            lane = self._lanes.choose(prompt, self.options, self._claim.file)
             try:
-                lane.start()
+                self._tries.begin(self.options, self._began)
             except OSError as error:
                 self._finish(spawn_failed(error, self._lanes.cwd))
             else:
-                self._lane = lane
                 self._gate.begin()
         except Refused as refused:
             self._finish(Ending("failed", refused.failure.message, refused.failure))
         except Exception as error:
-            self._finish(our_fault(error, self._redacted))
+            self._finish(our_fault(error, self._tries.redacted))
 
     def _on_session(self, session_id: str) -> list[Event]:
         """A new session has its id: nobody else shall resume it while this run goes on."""
@@ -196,12 +150,12 @@ class Run:
     @property
     def pid(self) -> int | None:
         """The CLI's pid, or None where nothing was spawned."""
-        return self._lane.pid if self._lane else None
+        return self._tries.lane.pid if self._tries.lane else None
 
     @property
     def mark(self) -> str | None:
         """What every process of this run carries in its environment."""
-        return str(self._lane.mark) if self._lane else None
+        return str(self._tries.lane.mark) if self._tries.lane else None
 
     @property
     def result(self) -> Result:
@@ -214,11 +168,8 @@ class Run:
 
     def stop(self, reason: str = _BY_CALLER) -> None:
         """Ask the run to end; asked again, it is ended at once. The events say when it has."""
-        if self._between is not None:
-            self._stop_waiting = self._stop_waiting or reason
-            self._between.set()
-        elif self._lane is not None:
-            self._lane.stop(reason)
+        if self._tries.lane is not None:
+            self._tries.stop(reason)
         elif self._waits:
             self._stop_waiting = self._stop_waiting or reason
         elif not self._launched:
@@ -234,7 +185,7 @@ class Run:
             await anyio.to_thread.run_sync(look_ahead, self.options)
             self.launch()
         self._done = anyio.Event()
-        if self._lane is None and not self._waits:
+        if self._tries.lane is None and not self._waits:
             self._done.set()
             return self
         tasks = anyio.create_task_group()
@@ -249,8 +200,8 @@ class Run:
         if self._tasks is None:
             return
         assert self._done is not None
-        if self._lane is not None and self._between is None:
-            self._lane.leave(_BY_CALLER)
+        if self._tries.lane is not None:
+            self._tries.leave(_BY_CALLER)
         else:
             self.stop()
         try:
@@ -276,16 +227,16 @@ class Run:
         with anyio.CancelScope(shield=True):
             if self._waits:
                 await self._wait_for_session()
-            if self._lane is None:
+            if self._tries.lane is None:
                 self._done.set()
                 return
             try:
-                ending = await self._through()
+                ending = await self._tries.through()
             except Exception as error:
-                ending = our_fault(error, self._redacted)
+                ending = our_fault(error, self._tries.redacted)
             except BaseException:
                 # An event loop that is taken down: all was killed at once, and the run still says how it ended.
-                self._finish(self._lane.ending())
+                self._finish(self._tries.lane.ending())
                 self._done.set()
                 raise
             try:
@@ -294,59 +245,6 @@ class Run:
                 self._done.set()
                 self._outbox.close()
 
-    async def _through(self) -> Ending:
-        """See one attempt after the other through; the last one's ending is the run's."""
-        assert self._lane is not None
-        while True:
-            lane = self._lane
-            await lane.drive()
-            ending = lane.ending()
-            if not self._attempts.may_be_several or self._stop_waiting is not None:
-                return ending
-            usage = self._usage()
-            ending, again = self._attempts.over(
-                ending,
-                answer=lane.redacted(self._fold.answer),
-                session_id=lane.session_id,
-                tool_calls=self._fold.tool_calls,
-                usage=usage,
-            )
-            if again is None or not await self._begin_again(again):
-                return ending if self._stop_waiting is None else Ending("interrupted", self._stop_waiting)
-
-    async def _begin_again(self, again: Again) -> bool:
-        """The next attempt, after its delay; False where nobody wants it any more, or it could not be begun."""
-        import anyio
-
-        level: Level = "info" if again.why.startswith("schema_mismatch") else "warning"
-        self._outbox.put([self._ledger.notice(level, "attempt", self._redacted(again.why))])
-        self._between = anyio.Event()
-        with anyio.move_on_after(again.delay):
-            await self._between.wait()
-        self._between = None
-        if self._stop_waiting is not None:
-            return False
-        self._ledger.attempt += 1
-        self.options = msgspec.structs.replace(
-            self.options, resume=again.resume, model=again.model, timeout=self._time_left()
-        )
-        try:
-            self.options = self._claim.look_up(self.options)
-            lane = self._lanes.choose(again.prompt or self._prompt, self.options, self._claim.file)
-            lane.start()
-        except (Refused, OSError) as error:
-            text = error.failure.message if isinstance(error, Refused) else str(error)
-            self._outbox.put([self._ledger.notice("error", "attempt", f"no further attempt: {text}")])
-            return False
-        self._lane = lane
-        return True
-
-    def _time_left(self) -> float | None:
-        """`timeout` is the whole run's, however many attempts it takes."""
-        if self._timeout is None:
-            return None
-        return max(0.001, self._timeout - (time.monotonic() - self._began))
-
     async def _wait_for_session(self) -> None:
         """Wait until the session is free, then spawn; the caller's patience and `timeout` hold here too."""
         timeout = self.options.timeout
@@ -354,7 +252,7 @@ class Run:
         try:
             free = await self._claim.wait(str(self._session), lambda: self._stop_waiting is None, until)
         except Exception as error:
-            self._finish(our_fault(error, self._redacted))
+            self._finish(our_fault(error, self._tries.redacted))
             return
         finally:
             self._waits = False
@@ -365,14 +263,14 @@ class Run:
         else:
             self._finish(Ending("timed_out", f"timed out after {timeout:g} s of waiting for the session"))
 
-    def _redacted(self, text: str) -> str:
-        return self._lane.redacted(text) if self._lane is not None else text
+    def _whereabouts(self) -> tuple[str | None, str | None]:
+        return (lane.session_id if (lane := self._tries.lane) else None), self._lanes.cwd
 
     def _finish(self, ending: Ending) -> None:
         """Say how it ended, once, and let go of all that the run has held."""
-        lane, ledger = self._lane, self._ledger
+        lane, ledger = self._tries.lane, self._ledger
         try:
-            usage = self._attempts.usage(self._usage())
+            usage = self._attempts.usage(self._tries.usage())
             conversation = self._fold.conversation(lane.redacted) if lane else b""
         except Exception as error:
             # A mistake of ours about tokens must not cost the caller the ending.
@@ -394,30 +292,9 @@ class Run:
             conversation=conversation,
             value=self._attempts.plain,
         )
-        if self._attempts.value is not None:
-            self._result = msgspec.structs.replace(self._result, value=self._attempts.value)
+        finished = msgspec.structs.replace(finished, ended=(*self._tries.ended, *finished.ended))
+        value = self._attempts.value if ending.outcome == "success" else None
+        self._result = msgspec.structs.replace(self._result, ended=finished.ended, value=value)
         self._outbox.put([finished])
         self._outbox.close()
         self._gate.close()
-
-    def _usage(self) -> Usage | None:
-        """The tokens, request by request where those are known; what is told here for the first time is put out."""
-        if self._lane is None:
-            return None
-        if self._counted is self._lane:
-            return self._last_usage
-        self._counted = self._lane
-        new, usage = self._lane.usage(self._fold.tokens, self._written_down())
-        self._fold.add(new)
-        self._outbox.put(new)
-        self._last_usage = usage
-        return usage
-
-    def _written_down(self) -> list[TokensUsed] | None:
-        """The requests that the CLI has written down, where it was told to."""
-        if self._lanes.scratch is None or not self.options.telemetry:
-            return None
-        from geminids.events.from_telemetry import tokens_used
-        from geminids.wire.telemetry import responses_in
-
-        return tokens_used(responses_in(self._lanes.scratch.folder / TELEMETRY), Ledger())

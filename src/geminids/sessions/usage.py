@@ -18,7 +18,7 @@ from geminids.wire.journal import Message, Rewind, decode_record
 from geminids.wire.journal_legacy import blocks
 from geminids.wire.journal_odd import UNREADABLE
 
-__all__ = ["Request", "Spent", "StoredUsage", "Trouble", "read_usage", "stored_usage"]
+__all__ = ["Request", "Spent", "StoredUsage", "Trouble", "contents", "read_usage", "stored_usage"]
 
 _NEEDLE = b'"tokens"'
 # What stands before a message's tool calls, up to where the CLI has told all that we want.
@@ -27,6 +27,8 @@ _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _SHORT_ID = re.compile(r"session-.*-([^-]*)\.jsonl?")
 _HEADER = re.compile(rb'"(sessionId|startTime)"\s*:\s*"([^"\\]{1,300})"')
 _HEAD = 4096
+# So many files are worth a second process.
+_MANY = 40
 
 
 class Spent(msgspec.Struct, frozen=True, gc=False):
@@ -62,7 +64,10 @@ class Trouble(msgspec.Struct, frozen=True):
 
 
 class StoredUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """What one file tells. `session` is the conversation that it is a part of: a subagent's is its parent's."""
+    """What one file tells. `session` is the conversation that it is a part of: a subagent's is its parent's.
+
+    `errands`: not the CLI has written it down, but we, of what it asked for itself.
+    """
 
     file: str
     session: str
@@ -71,6 +76,7 @@ class StoredUsage(msgspec.Struct, frozen=True, kw_only=True):
     started: str
     requests: tuple[Request, ...]
     troubles: tuple[Trouble, ...] = ()
+    errands: bool = False
 
 
 class _Record(msgspec.Struct, gc=False):
@@ -97,26 +103,36 @@ def stored_usage(
     since: datetime | None = None,
     environ: Mapping[str, str] | None = None,
     places: Places | None = None,
+    may_fork: bool = False,
 ) -> list[StoredUsage]:
     """What all files of a project tell, or of all projects; `home` None: the user's and all private homes.
 
     A request that stands in several files (a fork, a rescue, a session that a newer release has rewritten) is told
     with the oldest session that has it. Files that were not changed `since` are passed over. Nothing that is in the
-    files raises.
+    files raises. `may_fork`: half of many files are read by a fork of this process.
 
     >>> stored_usage("/no/such/project", home="/no/such/home")
     []
     """
     environ = os.environ if environ is None else environ
     places = places or Places.of(environ)
-    found = []
+    found: list[tuple[str, Folder]] = []
     for one in _homes(home, environ, places):
         for folder in chat_folders(project, home=one, environ=environ, places=places):
             files = session_files(folder, True)
             if since is not None:
                 files = [file for file in files if _changed(file) >= since.timestamp()]
-            found += [_usage_of(file, folder) for file in files]
-    return list(_once(found))
+            found += [(file, folder) for file in files]
+    return list(_once(_read_all(found, may_fork)))
+
+
+def _read_all(files: list[tuple[str, Folder]], may_fork: bool) -> list[StoredUsage]:
+    if not may_fork or len(files) < _MANY:
+        return [_usage_of(*one) for one in files]
+    from geminids.sessions.usage_aside import aside
+
+    rest = aside(lambda: [_usage_of(*one) for one in files[1::2]], list[StoredUsage])
+    return [*[_usage_of(*one) for one in files[::2]], *rest()]
 
 
 def read_usage(file: str | Path, project: str | None = None) -> StoredUsage:
@@ -171,7 +187,7 @@ def _usage_of(file: str, folder: Folder) -> StoredUsage:
     broken, data = 0, b""
     troubles: tuple[Trouble, ...] = ()
     try:
-        data = _contents(file)
+        data = contents(file)
         broken = _read(data, name.endswith(".json"), requests)
     except OSError as error:
         troubles = (Trouble(file, f"cannot be read: {error.strerror or error}"),)
@@ -192,7 +208,8 @@ def _usage_of(file: str, folder: Folder) -> StoredUsage:
     )
 
 
-def _contents(file: str) -> bytes:
+def contents(file: str) -> bytes:
+    """All of a file; raises `OSError` where it is none."""
     # What has a session's name may be a pipe, and nobody would ever write to it.
     fd = os.open(file, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
     with open(fd, "rb", buffering=0) as opened:

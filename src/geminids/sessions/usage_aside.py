@@ -1,15 +1,20 @@
-"""Session files read by a process of its own, while this one loads what it needs to price them."""
+"""A part of the session files, read by a fork of this process while it reads the rest."""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Callable
+from typing import TypeVar
+
+import msgspec
 
 __all__ = ["aside"]
 
+_T = TypeVar("_T")
 
-def aside(work: Callable[[], bytes]) -> Callable[[], bytes]:
+
+def aside(work: Callable[[], _T], kind: type[_T]) -> Callable[[], _T]:
     """Begin some work in a fork of this process, and return what waits for its result.
 
     Where there is no fork, where it has threads, or where it fails, the work is done when it is asked for.
@@ -30,11 +35,11 @@ def aside(work: Callable[[], bytes]) -> Callable[[], bytes]:
         _serve(work, writing)
     os.close(writing)
 
-    def result() -> bytes:
+    def result() -> _T:
         with open(reading, "rb") as pipe:
             data = pipe.read()
         _, status = os.waitpid(child, 0)
-        return data if status == 0 else work()
+        return msgspec.msgpack.decode(data, type=kind) if status == 0 else work()
 
     return result
 
@@ -44,12 +49,12 @@ def _has_threads() -> bool:
     return threading is not None and threading.active_count() > 1
 
 
-def _serve(work: Callable[[], bytes], writing: int) -> None:
+def _serve(work: Callable[[], object], writing: int) -> None:
     """Never returns: what the fork has inherited is none of its business."""
     code = 1
     try:
         with open(writing, "wb") as pipe:
-            pipe.write(work())
+            pipe.write(msgspec.msgpack.encode(work()))
         code = 0
     finally:
         os._exit(code)

@@ -70,16 +70,27 @@ def money(cost: Cost) -> str:
     >>> money(Cost(usd=Decimal("0.01234"), basis="estimate", auth_mode="key"))
     'about $0.0123'
     >>> money(Cost(list_price=Decimal("0.5"), basis="exact", auth_mode="account"))
-    '$0.5000 by list price (the sign-in has a bill of its own)'
+    '$0.5000 by list price (what the account is billed is not known)'
     """
     if cost.auth_mode == "none":
         return ""
-    about = "about " if cost.basis == "estimate" else ""
     if cost.usd is not None:
-        return f"{about}{dollars(cost.usd)}"
+        return _amount(cost.usd, cost)
     if cost.list_price is not None:
-        return f"{about}{dollars(cost.list_price)} by list price (the sign-in has a bill of its own)"
-    return f"cost not known: no price for {', '.join(cost.unpriced)}" if cost.unpriced else ""
+        billed = _BILLED.get(cost.auth_mode or "", "what is billed")
+        return f"{_amount(cost.list_price, cost)} by list price ({billed} is not known)"
+    if cost.unpriced:
+        return f"cost not known: no price for {', '.join(cost.unpriced)} (--prices FILE can give one)"
+    return "cost not known"
+
+
+_BILLED = {"account": "what the account is billed", "vertex": "what Vertex bills"}
+
+
+def _amount(amount: Decimal, cost: Cost) -> str:
+    told = dollars(amount)
+    # The few cents that are not known may be more than the little that is.
+    return f"about {told.replace('under ', '')}" if cost.basis == "estimate" else told
 
 
 def count(number: int, what: str, many: str | None = None) -> str:

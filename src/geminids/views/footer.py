@@ -43,7 +43,7 @@ def footer(event: Finished, seen: Seen) -> Iterator[Text]:
         yield Text(_ended(event.ended), "yellow")
     used = tokens(event.usage) if event.usage is not None else ""
     costs = one_line(money(event.cost)) if event.cost is not None else ""
-    if used or costs:
+    if used or (costs and event.cost is not None and event.cost.basis != "unknown"):
         yield Text(" · ".join(filter(None, (used, costs))), "dim")
     if event.session_id and seen.answered and not event.clear_session:
         cwd = seen.started.cwd if seen.started else None

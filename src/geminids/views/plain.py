@@ -1,4 +1,4 @@
-"""Plain output for pipes: the events as JSON lines, or the answer alone."""
+"""Plain output for pipes: the events as JSON lines, the answer alone, or its value."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from geminids.events.encoding import encode_json
 from geminids.events.model import Event, Finished, encode_event
 
-__all__ = ["flush", "print_answer", "print_events"]
+__all__ = ["flush", "print_answer", "print_events", "print_value"]
 
 
 def print_events(*events: Event) -> None:
@@ -19,16 +19,20 @@ def print_events(*events: Event) -> None:
 
 
 def print_answer(*events: Event) -> None:
-    """The answer, when it is whole; where a schema was asked for, its JSON value alone."""
+    """The answer, when it is whole."""
     if not sys.stdout:
         return
     for event in events:
-        if isinstance(event, Finished) and event.value is not None:
-            sys.stdout.buffer.write(encode_json(event.value) + b"\n")
-            continue
         if isinstance(event, Finished) and event.answer:
             text = event.answer if event.answer.endswith("\n") else event.answer + "\n"
             sys.stdout.buffer.write(text.encode("utf-8", "replace"))
+
+
+def print_value(*events: Event) -> None:
+    """The JSON value that a schema asked for, or nothing: a program reads it."""
+    for event in events:
+        if sys.stdout and isinstance(event, Finished) and event.outcome == "success":
+            sys.stdout.buffer.write(encode_json(event.value) + b"\n")
 
 
 def flush() -> None:

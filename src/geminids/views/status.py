@@ -22,6 +22,7 @@ __all__ = ["Doing", "Status"]
 
 # Text that still flows speaks for itself; after this many seconds of silence the status speaks again.
 QUIET = 1.0
+_NEXT = re.compile(r", in ([\d.]+) s\Z")
 _WAITS = re.compile(r"waits for ([\d.]+) s: (.+)")
 
 
@@ -124,6 +125,8 @@ class Status:
             self._retry = (_retry_words(event.retry), now)
         elif event.code == "gave_up":
             self._retry = None
+        elif event.code == "next_attempt" and (found := _NEXT.search(event.message)) is not None:
+            self._retry, self._held = None, ("waiting for the next attempt", now, now + float(found[1]))
         elif event.code == "waiting" and (found := _WAITS.search(event.message)) is not None:
             # For so long and no longer: then the model has the request.
             self._retry, self._held = None, (f"waiting: {one_line(found[2])}", now, now + float(found[1]))

@@ -18,14 +18,17 @@ __all__ = ["FOOTNOTE", "KEYS", "Key", "Report", "Row", "Used", "grouped", "repor
 Key = Literal["day", "model", "project", "session"]
 KEYS: tuple[Key, ...] = ("day", "model", "project", "session")
 FOOTNOTE = (
-    "Session files hold what the conversation and its subagents asked. Requests that the CLI makes for itself (the "
-    "router of `auto`, summaries, loop checks) and requests that failed are in no file, and not in these sums."
+    "What the CLI asks for itself (errands: the router of `auto`, summaries, loop checks, searches) is in no session "
+    "file: it is counted for runs of geminids through its gateway, and missing for all others. What failed is missing."
 )
 UNKNOWN = "unknown"
 
 
 class Used(msgspec.Struct, frozen=True, kw_only=True):
-    """What one conversation used on one day of one model; `usd` None where nobody knows the price."""
+    """What one conversation used on one day of one model; `usd` None where nobody knows the price.
+
+    `errands`: what the CLI asked for itself in it, apart from the rest.
+    """
 
     day: str
     model: str
@@ -34,10 +37,14 @@ class Used(msgspec.Struct, frozen=True, kw_only=True):
     requests: int
     tokens: Spent
     usd: Decimal | None
+    errands: bool = False
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """A sum. `keys` are what it is of; `usd` is the price of what has one, `unpriced` how many requests have none."""
+    """A sum. `keys` are what it is of; `usd` is the price of what has one, `unpriced` how many requests have none.
+
+    `errands`, `errand_tokens` and `errand_usd` are the part of it that the CLI asked for itself.
+    """
 
     keys: tuple[str, ...]
     requests: int
@@ -49,10 +56,16 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     total: int
     usd: Decimal
     unpriced: int
+    errands: int
+    errand_tokens: int
+    errand_usd: Decimal
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a view needs. `unpriced` names the models that nobody knows the price of."""
+    """All that a view needs. `unpriced` names the models that nobody knows the price of.
+
+    `prices` is the file with prices of one's own, where there is one.
+    """
 
     by: tuple[Key, ...]
     since: date | None
@@ -63,6 +76,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     sessions: int
     unpriced: tuple[str, ...]
     troubles: tuple[Trouble, ...]
+    prices: str | None = None
 
 
 def report_of(
@@ -178,6 +192,7 @@ def _priced(one: StoredUsage, tally: _Tally, sums: list[int], table: PriceTable 
         requests=requests,
         tokens=tokens,
         usd=price.usd if price is not None else None,
+        errands=one.errands,
     )
 
 
@@ -209,12 +224,15 @@ class _Days:
 
 
 class _Sum:
-    __slots__ = ("cached", "input", "output", "requests", "thinking", "tool", "total", "unpriced", "usd")
+    __slots__ = (
+        *("cached", "input", "output", "requests", "thinking", "tool", "total", "unpriced", "usd"),
+        *("errand_tokens", "errand_usd", "errands"),
+    )
 
     def __init__(self) -> None:
         self.requests = self.input = self.cached = self.output = self.thinking = self.tool = self.total = 0
-        self.unpriced = 0
-        self.usd = Decimal(0)
+        self.unpriced = self.errands = self.errand_tokens = 0
+        self.usd = self.errand_usd = Decimal(0)
 
     def add(self, one: Used) -> None:
         tokens = one.tokens
@@ -229,6 +247,10 @@ class _Sum:
             self.unpriced += one.requests
         else:
             self.usd += one.usd
+        if one.errands:
+            self.errands += one.requests
+            self.errand_tokens += tokens.total
+            self.errand_usd += one.usd or 0
 
     def row(self, keys: tuple[str, ...]) -> Row:
         sums: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}

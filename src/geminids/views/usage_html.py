@@ -7,9 +7,9 @@ from html import escape
 
 from geminids.views.amounts import count
 from geminids.views.safe import clean, one_line
-from geminids.views.usage import FOOTNOTE, Key, Report
+from geminids.views.usage import Key, Report
+from geminids.views.usage_notes import cost, digits_of, notes, short
 from geminids.views.usage_plots import bars, columns
-from geminids.views.usage_table import cost, short
 
 __all__ = ["html"]
 
@@ -41,14 +41,14 @@ svg rect:hover{opacity:.75}
 .legend{display:flex;flex-wrap:wrap;gap:.3rem 1rem;margin:.4rem 0;font-size:.85rem}
 .legend i{display:inline-block;width:.75rem;height:.75rem;border-radius:.2rem;margin-right:.35rem}
 .two{display:grid;grid-template-columns:repeat(auto-fit,minmax(20rem,1fr));gap:0 2rem}
-.wide{overflow-x:auto}
-table{border-collapse:collapse;width:100%;font-size:.88rem;font-variant-numeric:tabular-nums}
-th,td{padding:.3rem .6rem;text-align:right;border-bottom:1px solid var(--line);white-space:nowrap}
-th.k,td.k{text-align:left;white-space:normal;overflow-wrap:anywhere}
+.wide{overflow-x:auto}.chart svg{min-width:40rem}
+table{border-collapse:collapse;width:100%;font-size:.82rem;font-variant-numeric:tabular-nums}
+th,td{padding:.3rem .45rem;text-align:right;border-bottom:1px solid var(--line);white-space:nowrap}
+th.k,td.k{text-align:left}td.project{white-space:normal;overflow-wrap:anywhere;min-width:14rem}
 th{color:var(--dim);font-weight:600}tfoot td{font-weight:700;border-bottom:0}
 footer{margin-top:2rem;border-top:1px solid var(--line);padding-top:.8rem}
 """
-_NUMBERS = ("requests", "input", "cached", "output", "thinking", "tool", "total")
+_NUMBERS = ("requests", "errands", "input", "cached", "output", "thinking", "tool", "total")
 
 
 def html(report: Report) -> Iterator[str]:
@@ -86,12 +86,13 @@ def _period(report: Report) -> str:
 def _cards(report: Report) -> str:
     total = report.total
     cached = f"{total.cached / total.input:.0%} of input from the cache" if total.input else "no input"
+    errands = f", {total.errands:,} of them errands" if total.errands else ""
     facts = (
-        (cost(total), "list price"),
+        (cost(total, digits_of(total)), "list price" if report.prices is None else "by your prices"),
         (short(total.total), "tokens"),
         (short(total.input), cached),
         (short(total.output + total.thinking), f"output, {short(total.thinking)} of it thinking"),
-        (f"{total.requests:,}", f"requests in {count(report.sessions, 'session')}"),
+        (f"{total.requests:,}", f"requests in {count(report.sessions, 'session')}" + errands),
     )
     cells = "".join(
         f'<div class="card"><b>{escape(figure)}</b><span>{escape(what)}</span></div>'
@@ -102,29 +103,26 @@ def _cards(report: Report) -> str:
 
 def _table(report: Report) -> Iterator[str]:
     by: tuple[Key, ...] = report.by
-    heads = "".join(f'<th class="k">{key}</th>' for key in by) + "".join(
-        f"<th>{name}</th>" for name in _NUMBERS
-    )
+    # A column with nothing in it says nothing.
+    names = [name for name in _NUMBERS if name not in ("errands", "tool") or getattr(report.total, name)]
+    heads = "".join(f'<th class="k">{key}</th>' for key in by) + "".join(f"<th>{name}</th>" for name in names)
     yield f'<h2>By {" and ".join(by)}</h2>\n<div class="wide"><table><thead><tr>{heads}<th>cost</th></tr></thead>\n'
     yield "<tbody>\n"
+    digits = digits_of(report.total)
     for row in report.rows[-_MOST_ROWS:]:
-        yield "<tr>" + "".join(f'<td class="k">{_shown(one_line(key))}</td>' for key in row.keys)
-        yield (
-            "".join(f"<td>{getattr(row, name):,}</td>" for name in _NUMBERS) + f"<td>{cost(row)}</td></tr>\n"
-        )
+        cells = zip(by, row.keys, strict=True)
+        yield "<tr>" + "".join(f'<td class="k {key}">{_shown(one_line(value))}</td>' for key, value in cells)
+        yield "".join(f"<td>{getattr(row, name):,}</td>" for name in names)
+        yield f"<td>{escape(cost(row, digits))}</td></tr>\n"
     yield f'</tbody><tfoot><tr><td class="k" colspan="{max(len(by), 1)}">total</td>'
-    yield "".join(f"<td>{getattr(report.total, name):,}</td>" for name in _NUMBERS)
-    yield f"<td>{cost(report.total)}</td></tr></tfoot></table></div>\n"
+    yield "".join(f"<td>{getattr(report.total, name):,}</td>" for name in names)
+    yield f"<td>{escape(cost(report.total, digits))}</td></tr></tfoot></table></div>\n"
     if len(report.rows) > _MOST_ROWS:
         yield f'<p class="dim">The last {_MOST_ROWS:,} of {len(report.rows):,} lines; --csv has all.</p>\n'
 
 
 def _notes(report: Report) -> Iterator[str]:
-    if report.unpriced:
-        names = ", ".join(one_line(name, 80) for name in report.unpriced)
-        yield f"≥: nobody knows the price of {names}; the cost is that of the other models."
-    yield "The cost is the list price of the tokens, request by request; what is billed may be less."
-    yield FOOTNOTE
+    yield from notes(report)
     if report.troubles:
         yield f"Not all could be read in {count(len(report.troubles), 'file')}; --json names them."
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import date, timedelta
+from decimal import Decimal
 from html import escape
 
 from geminids.views.safe import clean, one_line
 from geminids.views.usage import Key, Report, Row, Used, grouped
-from geminids.views.usage_table import cost, dollars, short
+from geminids.views.usage_notes import cost, digits_of, dollars, short
 
 __all__ = ["bars", "columns"]
 
@@ -17,6 +18,7 @@ _SERIES = 6
 _MOST_DAYS = 120
 _MOST_BARS = 8
 _LABELS = 12
+_WIDEST = 56
 _KINDS = ("input, not cached", "input from the cache", "output", "thinking")
 
 
@@ -52,7 +54,10 @@ def bars(report: Report, key: Key) -> Iterator[str]:
     shown = rows[:_MOST_BARS]
     yield f'<section><h2>By {key}</h2>\n<svg viewBox="0 0 460 {34 * len(shown)}" role="img">\n'
     for at, row in enumerate(shown):
-        name, told = _shown(_end(row.keys[0])), escape(cost(row) if by_cost else short(row.total))
+        name, told = (
+            _shown(_end(row.keys[0])),
+            escape(cost(row, digits_of(report.total)) if by_cost else short(row.total)),
+        )
         width, top = max(size(row) / most * 460, 1.5), at * 34
         yield f'<text class="name" x="0" y="{top + 12}">{name}</text>'
         yield f'<text x="460" y="{top + 12}" text-anchor="end">{told}</text>'
@@ -110,7 +115,8 @@ def _chart(
 ) -> str:
     top = _round_up(max((sum(parts) for parts in stacks.values()), default=0.0))
     high, wide = _HEIGHT - _TOP - _BOTTOM, (_WIDTH - _LEFT) / len(slots)
-    drawn = [f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img">']
+    bar = min(wide * 0.76, _WIDEST)
+    drawn = [f'<div class="wide chart"><svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img">']
     for step in range(5):
         y = _TOP + high * (1 - step / 4)
         drawn.append(f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH}" y1="{y:.1f}" y2="{y:.1f}"/>')
@@ -126,7 +132,7 @@ def _chart(
             if part:
                 tip = f"{slot} · {names[series]}: {told(part)}"
                 drawn.append(
-                    f'<rect class="s{series}" x="{x + wide * 0.12:.1f}" y="{base:.1f}" width="{wide * 0.76:.1f}" '
+                    f'<rect class="s{series}" x="{x + (wide - bar) / 2:.1f}" y="{base:.1f}" width="{bar:.1f}" '
                     f'height="{max(tall, 0.4):.1f}"><title>{_shown(tip)}</title></rect>'
                 )
         if number % every == 0:
@@ -134,14 +140,14 @@ def _chart(
             drawn.append(
                 f'<text x="{x + wide / 2:.1f}" y="{_HEIGHT - 6}" text-anchor="middle">{_shown(label)}</text>'
             )
-    return "\n".join([*drawn, "</svg>\n"])
+    return "\n".join([*drawn, "</svg></div>\n"])
 
 
 def _round_up(value: float) -> float:
-    """The end of a scale: 1, 2, 4 or 8 with noughts, which four parts divide well.
+    """The end of a scale: a number that four parts divide well.
 
-    >>> _round_up(0.3), _round_up(71.0), _round_up(0)
-    (0.4, 80.0, 1.0)
+    >>> _round_up(0.35), _round_up(71.0), _round_up(12.9), _round_up(0)
+    (0.4, 80.0, 16.0, 1.0)
     """
     if value <= 0:
         return 1.0
@@ -150,19 +156,14 @@ def _round_up(value: float) -> float:
         size /= 10
     while size * 10 < value:
         size *= 10
-    return next((size * step for step in (1, 2, 4, 6, 8) if size * step >= value), size * 10)
+    return next(
+        (size * step for step in (1, 1.2, 1.6, 2, 2.4, 3.2, 4, 6, 8) if size * step >= value), size * 10
+    )
 
 
 def _money(value: float) -> str:
-    from decimal import Decimal
-
-    return (
-        dollars(Decimal(str(round(value, 6))))
-        if value < 1
-        else f"${value:,.2f}"
-        if value < 100
-        else f"${value:,.0f}"
-    )
+    digits = 2 if not value or 0.1 <= value < 100 else 4 if value < 0.1 else 0
+    return dollars(Decimal(str(round(value, 6))), digits)
 
 
 def _legend(names: tuple[str, ...] | list[str]) -> str:
@@ -173,7 +174,10 @@ def _legend(names: tuple[str, ...] | list[str]) -> str:
 def _end(name: str) -> str:
     """Of a long path the end says most."""
     line = one_line(name)
-    return line if len(line) <= 44 else "…" + line[-43:]
+    if len(line) <= 44:
+        return line
+    slash = line.find("/", len(line) - 43)
+    return "…" + (line[slash:] if 0 < slash < len(line) - 20 else line[-43:])
 
 
 def _shown(text: str) -> str:

@@ -11,55 +11,22 @@ from rich.text import Text
 from geminids.views.amounts import count
 from geminids.views.safe import one_line
 from geminids.views.screen import Screen
-from geminids.views.usage import FOOTNOTE, Key, Report, Row, grouped
+from geminids.views.usage import Key, Report, grouped
+from geminids.views.usage_notes import cost, digits_of, notes, short
 
-__all__ = ["cost", "print_report", "short"]
+__all__ = ["print_report"]
 
-_COLUMNS = ("requests", "input", "cached", "output", "thinking", "total")
+_COLUMNS = ("requests", "errands", "input", "cached", "output", "thinking", "total")
 # What goes first where there is little room.
-_LEAST = ("thinking", "cached", "requests", "output", "input", "total")
+_LEAST = ("errands", "thinking", "cached", "requests", "output", "input", "total")
 _WIDEST_KEY = 40
-_NARROW_KEY = 18
+# As long as the name of a usual model.
+_NARROW_KEY = 22
 _CHART_FROM = 40
 _BARS = 31
 _LONGEST_BAR = 60
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _SHOWN_TROUBLES = 5
-
-
-def short(number: int) -> str:
-    """A number of tokens with three digits that matter.
-
-    >>> short(950), short(31_204), short(2_299_035_220)
-    ('950', '31.2k', '2.30G')
-    """
-    for unit, size in (("G", 10**9), ("M", 10**6), ("k", 10**3)):
-        if number >= size:
-            value = number / size
-            digits = 2 if value < 10 else 1 if value < 100 else 0
-            return f"{value:.{digits}f}{unit}"
-    return str(number)
-
-
-def cost(row: Row, at_least: str = "≥") -> str:
-    """The price of a row; marked where it is that of a part, and none where nobody knows any.
-
-    >>> from geminids.views.usage import grouped
-    >>> [cost(row) for row in grouped([], ())]
-    []
-    """
-    if row.unpriced == row.requests and row.requests:
-        return "-"
-    return (at_least if row.unpriced else "") + dollars(row.usd)
-
-
-def dollars(usd: Decimal) -> str:
-    """Cents, and more digits where there are few dollars.
-
-    >>> dollars(Decimal("1398.8394")), dollars(Decimal("0.00018")), dollars(Decimal(0))
-    ('$1,398.84', '$0.0002', '$0.00')
-    """
-    return f"${usd:,.4f}" if 0 < usd < 1 else f"${usd:,.2f}"
 
 
 def print_report(screen: Screen, report: Report) -> None:
@@ -69,7 +36,7 @@ def print_report(screen: Screen, report: Report) -> None:
     if screen.width is not None and screen.width >= _CHART_FROM and report.by and report.used:
         _print_chart(screen, report, at_least)
     screen.gap()
-    for note in _notes(report):
+    for note in notes(report):
         screen.paragraph(Text(note, "dim"))
     for trouble in report.troubles[:_SHOWN_TROUBLES]:
         screen.paragraph(Text(one_line(f"not counted: {trouble.what} in {trouble.file}", 4000), "yellow"))
@@ -78,31 +45,23 @@ def print_report(screen: Screen, report: Report) -> None:
         screen.paragraph(Text(f"and {count(more, 'file')} more with records that cannot be read", "yellow"))
 
 
-def _notes(report: Report) -> list[str]:
-    notes = []
-    if report.unpriced:
-        names = ", ".join(one_line(name, 80) for name in report.unpriced)
-        notes.append(f"Nobody knows the price of {names}: the cost is that of the other models.")
-    notes.append(
-        "The cost is the list price of the tokens, request by request; what is billed may be less. "
-        + FOOTNOTE
-    )
-    return notes
-
-
 def _print_table(screen: Screen, report: Report, at_least: str) -> None:
     heads, lines = _fitting(report, screen.width, at_least)
     widths = [max(cell_len(line[at]) for line in (heads, *lines)) for at in range(len(heads))]
     keys = max(len(report.by), 1)
     screen.line(Text(_joined(heads, widths, keys), "bold"))
+    above = ""
     for line in lines[:-1]:
-        screen.line(Text(_joined(line, widths, keys)))
+        # To be read by people: the day once, and below it its models. In a pipe each line is whole.
+        again = keys > 1 and line[0] == above and screen.width is not None
+        above = line[0]
+        screen.line(Text(_joined(["", *line[1:]] if again else line, widths, keys)))
     screen.line(Text(_joined(lines[-1], widths, keys), "bold"))
 
 
 def _fitting(report: Report, width: int | None, at_least: str) -> tuple[list[str], list[list[str]]]:
     """The widest form that there is room for; in a pipe all of it."""
-    columns = list(_COLUMNS)
+    columns = [column for column in _COLUMNS if column != "errands" or report.total.errands]
     full = _cells(report, columns, "{:,}".format, 4000 if width is None else _WIDEST_KEY, at_least)
     if width is None or _width(*full) <= width:
         return full
@@ -119,12 +78,14 @@ def _cells(
     report: Report, columns: Sequence[str], number: Callable[[int], str], widest: int, at_least: str
 ) -> tuple[list[str], list[list[str]]]:
     names = [key.upper() for key in report.by] or [""]
-    heads = [*names, *(column.upper() for column in columns), "COST"]
+    short_heads = {"requests": "REQS"} if number is short else {}
+    heads = [*names, *(short_heads.get(column, column.upper()) for column in columns), "COST"]
+    digits = digits_of(report.total)
     lines = []
     for row in (*report.rows, report.total):
         keys = [_label(key, value, widest) for key, value in zip(report.by, row.keys, strict=False)]
         keys = keys or ["TOTAL", *[""] * (len(names) - 1)]
-        lines.append([*keys, *(number(getattr(row, column)) for column in columns), cost(row, at_least)])
+        lines.append([*keys, *(number(getattr(row, name)) for name in columns), cost(row, digits, at_least)])
     return heads, lines
 
 
@@ -146,8 +107,12 @@ def _label(key: Key, value: str, widest: int) -> str:
     text = one_line(value, 4000)
     if key == "session" and widest < 4000:
         return text[:8]
-    # Of a path the end says most.
-    return text if len(text) <= widest else "…" + text[1 - widest :]
+    if len(text) <= widest:
+        return text
+    # Of a path the end says most, and whole names say more than pieces.
+    end = text[1 - widest :]
+    slash = end.find("/")
+    return "…" + (end[slash:] if 0 < slash < widest // 2 else end)
 
 
 def _print_chart(screen: Screen, report: Report, at_least: str) -> None:
@@ -159,13 +124,17 @@ def _print_chart(screen: Screen, report: Report, at_least: str) -> None:
     shown = rows[-_BARS:] if key == "day" else rows[:_BARS]
     most = max((row.usd if by_cost else Decimal(row.total) for row in shown), default=Decimal(0))
     labels = [_label(key, row.keys[0], _NARROW_KEY) for row in shown]
-    amounts = [cost(row, at_least) if by_cost else short(row.total) for row in shown]
+    digits = digits_of(report.total)
+    amounts = [cost(row, digits, at_least) if by_cost else short(row.total) for row in shown]
     left, right = max(map(cell_len, labels)), max(map(len, amounts))
     room = min((screen.width or 80) - left - right - 4, _LONGEST_BAR)
     if not most or room < 4:
         return
     screen.gap()
-    screen.line(Text(f"{'Cost' if by_cost else 'Tokens'} by {key}", "bold"))
+    part = (
+        "" if len(rows) == len(shown) else f", the last {_BARS}" if key == "day" else f", the {_BARS} biggest"
+    )
+    screen.line(Text(f"{'Cost' if by_cost else 'Tokens'} by {key}{part}", "bold"))
     for row, label, amount in zip(shown, labels, amounts, strict=True):
         share = float((row.usd if by_cost else Decimal(row.total)) / most)
         bar = set_cell_size(_bar(share * room, screen.unicode), room)

@@ -159,7 +159,7 @@ def _is_ready(checks: list[AdapterCheck], found: dict[str, Check]) -> bool:
 
 
 async def _probe(options: Options) -> AdapterCheck:
-    from geminids.run.run import open_run
+    from geminids.run.opening import open_run
 
     try:
         # The instructions are the agent's, not the probe's.

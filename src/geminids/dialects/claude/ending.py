@@ -95,7 +95,10 @@ def result(finished: Finished | None, ending: Ending, voice: Voice) -> Result:
         uuid=voice.line_id(),
     )
     if finished is not None and finished.outcome == "success":
-        return msgspec.structs.replace(line, result=finished.answer, stop_reason="end_turn")
+        value = UNSET if finished.value is None else finished.value
+        return msgspec.structs.replace(
+            line, result=finished.answer, stop_reason="end_turn", structured_output=value
+        )
     if finished is not None and line.subtype == "success":
         status = finished.failure.http_status if finished.failure else None
         return msgspec.structs.replace(

@@ -178,6 +178,7 @@ class Result(Struct, frozen=True, kw_only=True, tag_field="type", tag="result", 
     usage: Usage | UnsetType = UNSET
     model_usage: dict[str, ModelTokens] | UnsetType = field(name="modelUsage", default=UNSET)
     permission_denials: list[Denial]
+    structured_output: Any | UnsetType = UNSET
     errors: list[str] | UnsetType = UNSET
     api_error_status: int | UnsetType = UNSET
     terminal_reason: str | UnsetType = UNSET

@@ -236,6 +236,11 @@ class WarmProcess:
         """Whether a turn goes on in it."""
         return bool(self._listeners)
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether turns of several chats go on in it."""
+        return len(self._listeners) > 1
+
     def attach(self, session_id: str, listener: Listener) -> None:
         self._listeners[session_id] = listener
 

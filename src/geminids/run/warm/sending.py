@@ -18,6 +18,7 @@ from geminids.launch.refused import Refused
 from geminids.options import Options
 from geminids.options.checks import LIMITS
 from geminids.run.cost import Bill
+from geminids.run.errands import Errands
 from geminids.run.finishing import finished_of
 from geminids.run.mishaps import our_fault
 from geminids.run.outbox import Events, Outbox
@@ -175,6 +176,9 @@ class Sending:
             chat.on_permission,
             self.options.permission_timeout,
         )
+        if seat.gate is not None:
+            where = (seat.session_id, seat.cwd)
+            seat.gate.errands = Errands.of(self.id, self.options, self._ledger, lambda: where)
         turn = self._turn = WarmTurn(seat, self.options, self._ledger, self._outbox, self._fold, desk)
         if self._reason is not None:
             turn.stop(self._reason)

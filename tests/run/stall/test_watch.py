@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from typing import Any
 
+import anyio
 import pytest
 
 import geminids
-from geminids import Notice, PermissionAsked, Stall, ToolStarted
+from geminids import Notice
 from geminids.events.model import encode_event
-from geminids.gateway.under_way import UnderWay
-from geminids.run.stall_processes import Look, Seen, cpu_percent, look_at, shell_of
-from geminids.run.stall_reasons import reason_of
-from geminids.run.stall_situation import Failed, Situation, Span, key_of, needs_look
 
 TOOL = "line('tool_use', tool_name='run_shell_command', tool_id='t', parameters={'command': %r})"
 
@@ -80,12 +78,14 @@ def test_never(stand_in: Any) -> None:
     assert events[-1].outcome == "timed_out"
     assert events[-1].reason.startswith("timed out: 2 s of silence in which no tool ran; the CLI (pid ")
     assert "no connection is open, no CPU" in events[-1].reason
+    assert (events[-1].stall.cause, events[-1].stall.cpu < 10) == ("idle", True)
 
 
 def test_other_deadlines_are_what_they_were(stand_in: Any) -> None:
     """A limit for the whole run has nothing to do with silence."""
     events, _ = watched(stand_in("out(INIT)\ntime.sleep(60)", stall_after=1, timeout=2.5))
     assert (events[-1].outcome, events[-1].reason) == ("timed_out", "timed out after 2.5 s")
+    assert events[-1].stall is None
 
 
 def test_a_shell_with_children(stand_in: Any) -> None:
@@ -120,8 +120,8 @@ def test_a_shell_that_waits_on_its_stdin(stand_in: Any) -> None:
 def test_processes_that_come_and_go(stand_in: Any) -> None:
     """A tool that starts and ends programs all the time, while it is looked at, breaks nothing."""
     body = (
-        f"out(INIT + {TOOL % 'make'})\nuntil = time.time() + 3\n"
-        "while time.time() < until: subprocess.run(['true'])\nout(DONE)"
+        f"out(INIT + {TOOL % 'make'})\nchild = subprocess.Popen(['bash', '-c', 'while :; do /bin/true; done'])\n"
+        "time.sleep(3)\nchild.kill()\nchild.wait()\nout(DONE)"
     )
     events, _ = watched(stand_in(body, stall_after=0.2))
     assert {one.stall.cause for one in stalls(events)} == {"tool"}
@@ -143,112 +143,40 @@ def test_a_retry_that_stderr_tells(stand_in: Any) -> None:
     assert second.stall.cause == "idle"
 
 
-# What is said of a situation.
-
-WHERE: dict[str, Any] = {"at": 0, "seq": 0, "attempt": 1, "turn": 1}
-SPAN = Span(silent=100.0, now=140.0, wall=140.0)
-
-
-def words(situation: Situation) -> tuple[str, Stall]:
-    found = reason_of(situation, SPAN, None, None, str)
-    assert found is not None
-    return found.words, found.stall
-
-
-def request(**fields: Any) -> UnderWay:
-    made = UnderWay(3, "gemini-x", attempt=fields.pop("attempt", 1), body=7, came=105.0)
-    for name, value in fields.items():
-        setattr(made, name, value)
-    return made
-
-
-def tool(name: str) -> ToolStarted:
-    return ToolStarted(**{**WHERE, "at": 110_000}, id="t", name=name, kind="other", title=name, input=None)
-
-
-@pytest.mark.parametrize(
-    ("under_way", "said", "cause"),
-    [
-        (
-            request(left=109.0),
-            "waiting for the API: request 3 to gemini-x was sent 31 s ago, no byte yet",
-            "api",
-        ),
-        (
-            request(left=109.0, first=110.0, last=128.0),
-            "waiting for the API: request 3 to gemini-x was sent 31 s ago, the last byte came 12 s ago",
-            "api",
-        ),
-        (
-            request(left=109.0, attempt=2),
-            "waiting for the API: request 3 to gemini-x (attempt 2) was sent 31 s ago, no byte yet",
-            "api",
-        ),
-        (
-            request(held_until=160.0, held_why="10 requests a minute may leave"),
-            "request 3 to gemini-x is held back for 20 s more: 10 requests a minute may leave",
-            "held",
-        ),
-    ],
-)
-def test_requests_that_the_gateway_sees(under_way: UnderWay, said: str, cause: str) -> None:
-    """Sent when, heard when, or held back for how long."""
-    assert words(Situation(gateway=True, requests=(under_way,)))[0] == said
-    assert words(Situation(gateway=True, requests=(under_way,)))[1].cause == cause
-
-
-def test_what_comes_first() -> None:
-    """A question before everything, a shell before the API, the API before a tool that asks it."""
-    asked = PermissionAsked(
-        **WHERE, id="p", tool="run_shell_command", kind="execute", title="t", command="npm test"
+@pytest.mark.skipif(not os.path.exists("/proc/self/io"), reason="only Linux can tell")
+@pytest.mark.parametrize("reads", [True, False])
+def test_a_shell_that_prints(stand_in: Any, reads: bool) -> None:
+    """What the CLI reads of a tool is no silence, though it tells it at the end alone; a tool that is mute is."""
+    command = "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do echo this is a line; sleep 0.2; done"
+    told = command if reads else "sleep 2.5"
+    body = (
+        f"out(INIT + {TOOL % told})\nchild = subprocess.Popen(['bash', '-c', {told!r}], stdout=subprocess.PIPE)\n"
+        "while os.read(child.stdout.fileno(), 100): pass\nchild.wait()\nout(DONE)"
     )
-    under_way = (request(left=109.0),)
-    agent, shell = tool("invoke_agent"), tool("run_shell_command")
-    assert words(Situation(permission=(asked, 110.0), tools=(shell,), requests=under_way))[0] == (
-        "waiting 30 s for permission: run_shell_command `npm test`"
-    )
-    assert words(Situation(tools=(agent, shell), requests=under_way))[1].cause == "tool"
-    said, stall = words(Situation(tools=(agent,), requests=under_way))
-    assert (stall.cause, said.endswith("(for invoke_agent)")) == ("api", True)
-    assert words(Situation(tools=(agent,)))[0] == "tool invoke_agent has been running for 30 s"
+    events, _ = watched(stand_in(body, stall_after=1))
+    assert bool(stalls(events)) is not reads
 
 
-def test_a_request_and_its_retries_are_one_reason() -> None:
-    """So that their notices become rarer; another request is another reason, and is told after its own N."""
-    failed = Failed(2, 429, 130.0, None, 7)
-    trying = Situation(gateway=True, requests=(request(left=109.0, attempt=3),), failed=failed)
-    waiting = Situation(gateway=True, failed=failed)
-    assert key_of(trying) == key_of(waiting)
-    assert key_of(waiting) != key_of(Situation(gateway=True, failed=Failed(1, 429, 130.0, None, 8)))
-    assert not needs_look(trying) and not needs_look(waiting)
-    assert needs_look(Situation(gateway=True)) and needs_look(Situation(failed=failed))
+@pytest.mark.parametrize("after", [0.001, 10**8])
+def test_any_number_of_seconds(stand_in: Any, after: float) -> None:
+    """A tiny one asks for many words, and gets them without a core of its own; a huge one for none."""
+    options = stand_in("out(INIT)\ntime.sleep(2.5)\nout(DONE)", stall_after=after)
+    spent = time.process_time()
+    events, _ = watched(options)
+    found = len(stalls(events))
+    assert 0 < found < 20 if after < 1 else found == 0
+    assert time.process_time() - spent < 1.5
 
 
-@pytest.mark.parametrize(
-    ("attempt", "wait", "left"), [(1, None, 5), (2, None, 10), (9, None, 30), (1, 12, 12)]
-)
-def test_when_the_next_attempt_comes(attempt: int, wait: float | None, left: float) -> None:
-    """What the CLI or the API has named, and else the CLI's own back-off."""
-    assert Failed(attempt, 500, 140.0, wait).next_in(140.0) == left
-
-
-def test_a_look_at_what_is_gone() -> None:
-    """Nothing is raised for a process that is not there."""
-    assert look_at(2**22 + 1) is None
-    assert cpu_percent(None, None, [1]) is None
-
-
-def test_whose_shell_it_is() -> None:
-    """By its words, also among others of the same age; an MCP server, older than the tool, is never taken for it."""
-    server, one, two = (
-        Seen(pid, 1, born, words, 0.0)
-        for pid, born, words in (
-            (2, 50.0, "python server.py"),
-            (3, 100.0, "bash -c npm test"),
-            (4, 100.0, "bash -c make"),
-        )
-    )
-    look = Look(0.0, (Seen(1, 0, 10.0, "node gemini", 0.0), server, one, two))
-    assert shell_of(look, "make", 100.0) == two
-    assert shell_of(look, None, 100.0) == one
-    assert shell_of(look, None, 200.0) is None
+@pytest.mark.anyio
+async def test_nothing_is_left(stand_in: Any, anyio_backend: str) -> None:
+    """On either event loop: words while it is silent, none after the end, and no task that looks on."""
+    options = stand_in("out(INIT)\ntime.sleep(1.5)\nout(DONE)", stall_after=0.5)
+    async with geminids.open_run("hi", options) as run:
+        events = [event async for event in run]
+    assert stalls(events)
+    assert isinstance(events[-1], geminids.Finished)
+    await anyio.sleep(1.2)
+    names = [thread.name for thread in threading.enumerate() if thread is not threading.main_thread()]
+    # A loop keeps its idle threads for the next call; none of ours is busy.
+    assert [name for name in names if "geminids" in name] == []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from typing import TYPE_CHECKING
 
 from geminids.events.ledger import Ledger
@@ -11,11 +11,13 @@ from geminids.events.model import Event, Notice
 from geminids.options import Options
 from geminids.redact import Redactor
 from geminids.run.deadlines import Deadlines
-from geminids.run.stall_reasons import Reason, level_of, reason_of
-from geminids.run.stall_situation import Situation, Span, key_of, needs_look
+from geminids.run.stall.reads import Reads
+from geminids.run.stall.reasons import level_of, reason_of
+from geminids.run.stall.situation import Moment, Situation, Span, key_of, needs_look
+from geminids.run.stall.tools import EARLY, Reason
 
 if TYPE_CHECKING:
-    from geminids.run.stall_processes import Look
+    from geminids.run.stall.processes import Look
 
 __all__ = ["StallWatch"]
 
@@ -24,6 +26,9 @@ __all__ = ["StallWatch"]
 _POLL = 1.0
 _APART = 1.0
 _CLOSEST = 0.1
+_SHORTEST = 0.02
+# What a CLI reads in this time is what it needs itself to start a shell.
+_STARTING = 1.5
 # What was found so long ago still holds for the sentence of a time-out.
 _FRESH = 3.0
 
@@ -31,8 +36,8 @@ _FRESH = 3.0
 class StallWatch:
     """Watches one attempt. `situation` says what the lane knows now, None while it is being stopped.
 
-    Silence is: no event but notices, nothing on stdout, no byte of an answer. Notices do not break it, so that an API
-    that fails again and again is a stall, and so is a tool that says nothing for long.
+    Silence is: no event but notices, nothing on stdout, no byte of an answer or of a shell tool's output, as far as
+    that is known. Notices do not break it, so that an API that fails again and again is a stall.
     """
 
     def __init__(
@@ -56,11 +61,14 @@ class StallWatch:
         self._told = 0
         self._failed = False
         self._prepared: float | None = None
+        self._reads = Reads()
+        self._allowed: dict[str, float] = {}
+        ledger.stall = None  # what an attempt before has waited for is not this one's
         self._latest: tuple[Reason, float] | None = None
 
     def saw(self, events: Sequence[Event]) -> None:
-        """The run has put out these; only the last is looked at, since they may be many."""
-        if events and type(events[-1]) is not Notice:
+        """The run has put out these; the last ones are looked at first, since they may be many."""
+        if any(type(event) is not Notice for event in reversed(events)):
             self._heard = time.monotonic()
 
     def explained(self, reason: str) -> str:
@@ -71,21 +79,24 @@ class StallWatch:
             found = self._found_now()
         except Exception:
             return reason
-        return reason if found is None else f"{reason}; {found.words}"
+        if found is None:
+            return reason
+        self._ledger.stall = found.stall
+        return f"{reason}; {self._redactor.text(found.words)}"
 
     async def watch(self) -> None:
         """Look until cancelled. Whatever goes wrong here is no trouble of the run's."""
         import anyio
 
         self._heard = self._quiet_since = self._key_since = time.monotonic()
-        poll = _POLL if self._after is None else min(_POLL, self._after / 4)
+        poll = _POLL if self._after is None else min(_POLL, self._after / 8)
         while True:
             try:
                 wait = await self._look()
             except Exception as error:
                 wait = poll
                 self._confess(error)
-            await anyio.sleep(min(max(wait, 0.02), poll))
+            await anyio.sleep(max(min(wait, poll), _SHORTEST))
 
     def _confess(self, error: Exception) -> None:
         if not self._failed:
@@ -131,12 +142,18 @@ class StallWatch:
 
     def _note(self, situation: Situation, now: float) -> None:
         """Take in what has been heard, and whether the reason is another one."""
-        quiet = max(self._heard, self._deadlines.spoke_at, *_bytes_at(situation))
-        if quiet > self._quiet_since:
-            self._quiet_since, self._told = quiet, 0
         key = key_of(situation)
         if key != self._key:
             self._key, self._key_since, self._told = key, now, 0
+        starting = _STARTING if self._after is None else min(_STARTING, self._after / 2)
+        is_starting = situation.shells and now - self._key_since < starting
+        if self._reads.grew(situation) and not is_starting:
+            self._heard = now
+        if situation.permission is not None:
+            self._allowed[situation.permission[0].id] = time.time()
+        quiet = max(self._heard, self._deadlines.spoke_at, *_bytes_at(situation))
+        if quiet > self._quiet_since:
+            self._quiet_since, self._told = quiet, 0
 
     def _due(self) -> float | None:
         """N after the last word or the change of the reason, then 2 N after that, then 4 N ..."""
@@ -148,16 +165,17 @@ class StallWatch:
         """The reason after so many seconds, from two looks at the processes where they are needed."""
         import anyio
 
-        before = look = None
+        until = time.monotonic() + seconds
+        before = look = own = None
         if needs_look(situation) and situation.pid is not None:
             # In a thread: a look takes milliseconds where there are many processes.
-            before = await anyio.to_thread.run_sync(_look_at, situation.pid, False, abandon_on_cancel=True)
-            await anyio.sleep(max(seconds, _CLOSEST))
-            look = await anyio.to_thread.run_sync(_look_at, situation.pid, True, abandon_on_cancel=True)
+            before, _ = await anyio.to_thread.run_sync(_look_at, situation, False, abandon_on_cancel=True)
+            await anyio.sleep(max(until - time.monotonic(), _CLOSEST))
+            look, own = await anyio.to_thread.run_sync(_look_at, situation, True, abandon_on_cancel=True)
         else:
             await anyio.sleep(max(seconds, 0.0))
         latest = self._situation() or situation
-        found = self._reason(latest, before, look)
+        found = self._reason(latest, before, look, own)
         return None if found is None else (found, time.monotonic())
 
     def _found_now(self) -> Reason | None:
@@ -165,18 +183,42 @@ class StallWatch:
         situation = self._situation()
         if latest is not None and now - latest[1] < _FRESH and (situation is None or needs_look(situation)):
             return latest[0]
-        return None if situation is None else self._reason(situation, None, None)
+        return None if situation is None else self._reason(situation, None, None, None)
 
-    def _reason(self, situation: Situation, before: Look | None, look: Look | None) -> Reason | None:
-        span = Span(max(self._quiet_since, self._heard), time.monotonic(), time.time())
-        return reason_of(situation, span, before, look, self._redactor.text)
+    def _reason(
+        self,
+        situation: Situation,
+        before: Look | None,
+        look: Look | None,
+        own: Collection[int] | None,
+    ) -> Reason | None:
+        moment = Moment(
+            situation=situation,
+            span=Span(max(self._quiet_since, self._heard), time.monotonic(), time.time()),
+            clean=self._redactor.text,
+            before=before,
+            look=look,
+            own=own,
+            allowed=self._allowed,
+            told_reads=self._reads.are_known,
+        )
+        return reason_of(moment)
 
 
 def _bytes_at(situation: Situation) -> list[float]:
     return [one.last for one in situation.requests if one.last is not None]
 
 
-def _look_at(pid: int, peers: bool) -> Look | None:
-    from geminids.run.stall_processes import look_at
+def _look_at(situation: Situation, closely: bool) -> tuple[Look | None, Collection[int] | None]:
+    """What is there, and of a process that is shared, which of it is surely this chat's."""
+    from geminids.run.stall.processes import look_at
 
-    return look_at(pid, peers=peers)
+    assert situation.pid is not None
+    since = situation.shells[0].at / 1000 - EARLY if closely and situation.shells else None
+    look = look_at(situation.pid, peers=closely, shell_since=since)
+    if situation.own is None or not closely:
+        return look, None
+    try:
+        return look, situation.own()
+    except Exception:
+        return look, ()  # its books changed under us: then nothing is surely its own

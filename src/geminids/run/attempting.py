@@ -1,0 +1,275 @@
+"""One attempt of a run after the other: the lane of each, its tokens, and the wait between two."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from geminids.errors import SessionError
+from geminids.events.fold import Fold
+from geminids.events.ledger import Ledger
+from geminids.events.model import EndedProcess, Level, TokensUsed, Usage
+from geminids.launch.plan import TELEMETRY, Refused
+from geminids.options import Options
+from geminids.run.attempts import After, Attempts
+from geminids.run.claim import Claim
+from geminids.run.errands import Errands
+from geminids.run.lanes import Lanes
+from geminids.run.outbox import Outbox
+from geminids.wire.endings import Ending
+
+if TYPE_CHECKING:
+    import anyio
+
+    from geminids.run.headless import HeadlessLane
+    from geminids.run.retrying import Again
+    from geminids.run.warm.lane import WarmLane
+    from geminids.sessions.listing import SessionInfo
+
+__all__ = ["Attempting"]
+
+# What was put around the caller's prompt is in the session; and our own words are text and nothing else.
+_SAID_BEFORE: dict[str, Any] = {
+    "template": None,
+    "variables": {},
+    "instructions": None,
+    "images": (),
+    "videos": (),
+    "files": (),
+    "literal": True,
+    "session_id": None,
+    "fresh": False,
+}
+
+
+class Attempting:
+    """Begins attempts and sees them through. `lane` is that of the last one; None before the first."""
+
+    def __init__(
+        self,
+        attempts: Attempts,
+        lanes: Lanes,
+        claim: Claim,
+        ledger: Ledger,
+        outbox: Outbox,
+        fold: Fold,
+        errands: Errands,
+    ) -> None:
+        self._attempts = attempts
+        self._lanes = lanes
+        self._claim = claim
+        self._ledger = ledger
+        self._outbox = outbox
+        self._fold = fold
+        self._errands = errands
+        self._prompt = attempts.prompt
+        self._stop: str | None = None
+        self._between: anyio.Event | None = None
+        """There while the next attempt is waited for."""
+        self._until: float | None = None
+        self._last_usage: tuple[object, Usage | None] | None = None
+        """The lane whose tokens are told, and its usage."""
+        self.lane: HeadlessLane | WarmLane | None = None
+        self.ended: tuple[EndedProcess, ...] = ()
+        """What had to be ended in the attempts before the last."""
+
+    def begin(self, options: Options, began: float) -> None:
+        """The first attempt, of a run that began then; raises `Refused`, or OSError where the system says no."""
+        self._attempts.options = options
+        self._until = None if options.timeout is None else began + options.timeout
+        prompt = self._prompt
+        if not self._attempts.may_be_several:
+            self._prompt = ""  # it may be large, and is said once
+        lane = self._lanes.choose(prompt, options, self._claim.file)
+        lane.start()
+        self.lane = lane
+
+    def stop(self, reason: str) -> None:
+        """Ask for the end; asked again, the attempt is ended at once."""
+        self._end(reason, lambda lane: lane.stop(reason))
+
+    def leave(self, reason: str) -> None:
+        """The caller is gone."""
+        self._end(reason, lambda lane: lane.leave(reason))
+
+    def _end(self, reason: str, end: Callable[[HeadlessLane | WarmLane], None]) -> None:
+        # Also for a lane that is over already and does not hear it: no other one follows.
+        self._stop = self._stop or reason
+        if self._between is not None:
+            self._between.set()
+        elif self.lane is not None:
+            end(self.lane)
+
+    async def through(self) -> Ending:
+        """See one attempt after the other through; the last one's ending is the run's."""
+        while True:
+            assert self.lane is not None
+            await self.lane.drive()
+            if not self._attempts.may_be_several:
+                return self.lane.ending()
+            after = await self._over(self.lane)
+            if after.why_not is not None:
+                self._tell("warning", f"no further attempt: {after.why_not}")
+            if after.again is None or self._stop is not None:
+                return after.ending
+            if not await self._goes_on(after.again):
+                return after.ending if self._stop is None else Ending("interrupted", self._stop)
+
+    async def _over(self, lane: HeadlessLane | WarmLane) -> After:
+        from functools import partial
+
+        import anyio
+
+        self.usage()
+        ending = self._of_the_whole(lane.ending())
+        if ending.failure is not None and ending.failure.http_status is None:
+            # Without the gateway nobody knows whether its last request was answered, and paid for.
+            self._ledger.uncounted += self._ledger.aside is None
+        over = partial(
+            self._attempts.over,
+            ending,
+            answer=lane.redacted(self._fold.answer),
+            session_id=lane.session_id,
+            tool_calls=self._fold.tool_calls,
+        )
+        # In a thread: megabytes are checked by a schema for seconds, and the caller's other tasks go on.
+        return await anyio.to_thread.run_sync(over) if self._attempts.has_form else over()
+
+    def _of_the_whole(self, ending: Ending) -> Ending:
+        """A later attempt had what was left of `timeout`; the caller knows the whole."""
+        whole = self._attempts.options.timeout
+        if ending.outcome != "timed_out" or whole is None or self._ledger.attempt == 1:
+            return ending
+        if self._time_left() or not (ending.reason or "").startswith("timed out after"):
+            return ending
+        return msgspec.structs.replace(ending, reason=f"timed out after {whole:g} s")
+
+    async def _goes_on(self, again: Again) -> bool:
+        """Wait, and begin the next attempt; False where nobody wants it any more, or it cannot be."""
+        import anyio
+
+        left = self._time_left()
+        if left is not None and again.delay >= left:
+            told = f"it would begin in {again.delay:.1f} s, and the time-out leaves {left:.1f} s"
+            self._tell("warning", f"no further attempt: {told}; {again.why.partition(';')[0]}")
+            return False
+        when = f", in {again.delay:.1f} s" if again.delay else ""
+        self._tell("info" if again.why.startswith("schema_mismatch") else "warning", again.why + when)
+        self._between = anyio.Event()
+        with anyio.move_on_after(again.delay):
+            await self._between.wait()
+        self._between = None
+        if self._stop is not None:
+            return False
+        try:
+            self._begin_again(again)
+        except (Refused, SessionError) as error:
+            text = error.failure.message if isinstance(error, Refused) else error.message
+        except OSError as error:
+            text = f"the CLI could not be started: {error.strerror or error}"
+        except Exception as error:
+            # A mistake of ours must not cost the caller what the run had come to.
+            text = f"geminids itself failed: {type(error).__name__}: {error}"
+        else:
+            return True
+        self._tell("error", f"no further attempt: {text}")
+        return False
+
+    def _begin_again(self, again: Again) -> None:
+        before = self.lane
+        assert before is not None
+        usage = self.usage()
+        options = self._options_for(again)
+        self._ledger.attempt += 1
+        try:
+            lane = self._lanes.choose(again.prompt or self._prompt, options, self._claim.file)
+            lane.start()
+        except BaseException:
+            self._ledger.attempt -= 1
+            raise
+        self.ended += before.ended
+        self._attempts.begun(again, usage)
+        self.lane = lane
+
+    def _options_for(self, again: Again) -> Options:
+        """The options of the next attempt, whose session is looked up and held."""
+        left = self._time_left()
+        options = msgspec.structs.replace(
+            self._attempts.options, model=again.model, timeout=None if left is None else max(left, 0.001)
+        )
+        if again.prompt is not None:
+            return self._held(msgspec.structs.replace(options, resume=again.resume, **_SAID_BEFORE))
+        if options.resume is not None:
+            return self._held(msgspec.structs.replace(options, fresh=False))
+        if options.session_id is None:
+            self._claim.release()
+            return options
+        return self._named(options, options.session_id)
+
+    def _named(self, options: Options, session_id: str) -> Options:
+        """The session whose id the caller has chosen: the CLI begins none twice."""
+        info = _found(session_id, options)
+        if info is None:
+            return options
+        if info.resumable is not False:
+            resumed = msgspec.structs.replace(options, resume=session_id, session_id=None, fresh=False)
+            return self._held(resumed)
+        # The attempt before has begun it, and has taken back its only prompt, which is said again now.
+        Path(info.file).unlink(missing_ok=True)
+        return options
+
+    def _held(self, options: Options) -> Options:
+        options = self._claim.look_up(options)
+        holder = self._claim.take(options.resume)
+        if holder is not None:
+            raise SessionError(f"session {options.resume} is in use by {holder}")
+        info = _found(str(options.resume), options)
+        if info is not None and info.resumable is False:
+            raise SessionError(f"session {options.resume} holds nothing to go on with")
+        return options
+
+    def _time_left(self) -> float | None:
+        """`timeout` is the whole run's, however many attempts it takes."""
+        return None if self._until is None else max(self._until - time.monotonic(), 0.0)
+
+    def _tell(self, level: Level, text: str) -> None:
+        # Not `attempt`: that is the CLI's own, which tries a request again.
+        self._outbox.put([self._ledger.notice(level, "next_attempt", self.redacted(text))])
+
+    def redacted(self, text: str) -> str:
+        return self.lane.redacted(text) if self.lane is not None else text
+
+    def usage(self) -> Usage | None:
+        """The tokens of the last attempt, by its requests where those are known; what is new is put out."""
+        if self.lane is None:
+            return None
+        if self._last_usage is None or self._last_usage[0] is not self.lane:
+            written = self._written_down()
+            new, usage = self.lane.usage(self._fold.tokens, written)
+            self._last_usage = (self.lane, usage)
+            self._fold.add(new)
+            self._outbox.put([*new, *(self._errands.note(new) if written is not None else ())])
+        return self._last_usage[1]
+
+    def _written_down(self) -> list[TokensUsed] | None:
+        """The requests that the CLI has written down, where it was told to."""
+        if self._lanes.scratch is None or not self._attempts.options.telemetry:
+            return None
+        from geminids.events.from_telemetry import tokens_used
+        from geminids.wire.telemetry import responses_in
+
+        return tokens_used(responses_in(self._lanes.scratch.folder / TELEMETRY), Ledger())
+
+
+def _found(session_id: str, options: Options) -> SessionInfo | None:
+    from geminids.sessions.loading import locate  # imported late: few runs resume
+
+    try:
+        return locate(session_id, options.cwd, home=options.home, environ={**os.environ, **options.env})
+    except SessionError:
+        return None

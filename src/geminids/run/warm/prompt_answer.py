@@ -1,0 +1,87 @@
+"""How the CLI has answered a prompt, and what the turn was by that."""
+
+from __future__ import annotations
+
+import msgspec
+
+from geminids.events.fold import Fold
+from geminids.events.ledger import Ledger
+from geminids.events.model import Event
+from geminids.options import Options
+from geminids.run.warm.connection import Gone, Pending, RpcFailed
+from geminids.run.warm.seat import Seat
+from geminids.wire.acp_answers import Stopped, stopped_of
+from geminids.wire.acp_endings import TurnEvidence, judge_turn
+from geminids.wire.endings import Ending
+
+__all__ = ["PromptAnswer"]
+
+_NO_ANSWER = "the CLI did not answer when it was asked to stop"
+_MOST_STDERR = 65536
+
+
+class PromptAnswer:
+    """What came back for a prompt. `gone`: its process ended under it; `unanswered`: the CLI was asked to stop, and
+    said nothing; `stderr` is what it has written meanwhile."""
+
+    def __init__(self, seat: Seat, ledger: Ledger) -> None:
+        self._seat = seat
+        self._ledger = ledger
+        self.stopped: Stopped | None = None
+        self.failed: RpcFailed | None = None
+        self.gone = False
+        self.unanswered = False
+        self.stderr: list[str] = []
+
+    def take(self, pending: Pending) -> list[Event]:
+        """The prompt is answered, or will never be; what is to be told of that."""
+        try:
+            self.stopped = stopped_of(pending.result())
+        except RpcFailed as failed:
+            self.failed = failed
+        except Gone:
+            self.gone = not self.unanswered
+            if self.unanswered:
+                return [self._ledger.notice("error", "cancel", _NO_ANSWER)]
+        except msgspec.DecodeError as error:
+            told = f"the answer to the prompt cannot be read: {error}"
+            return [self._ledger.notice("error", "protocol", told)]
+        return []
+
+    @property
+    def is_end(self) -> bool:
+        """Whether the agent has come to its end by itself."""
+        return self.stopped is not None and self.stopped.reason == "end_turn"
+
+    @property
+    def counts(self) -> tuple[int | None, int | None]:
+        """Input and output as the answer tells them."""
+        counts = self.stopped.counts if self.stopped else None
+        return (counts.input_tokens, counts.output_tokens) if counts else (None, None)
+
+    def judged(self, fold: Fold, options: Options, *, thinking_only: bool, recorded: bool | None) -> Ending:
+        """What the turn was, where nobody has stopped it."""
+        error, process = self.failed.error if self.failed else None, self._seat.process
+        counted = self.stopped is not None and self.stopped.counts is not None
+        return judge_turn(
+            TurnEvidence(
+                stop_reason=self.stopped.reason if self.stopped else None,
+                code=error.code if error else None,
+                message=self._redacted(error.message) if error else None,
+                data=self._redacted(error.details) if error else None,
+                answer=fold.answer,
+                text=fold.text,
+                turns=self._ledger.turn,
+                max_turns=options.max_turns,
+                tool_calls=fold.tool_calls,
+                tokens=sum(count or 0 for count in self.counts) if counted else None,
+                thinking_only=thinking_only,
+                recorded=recorded,
+                stderr="".join(self.stderr)[-_MOST_STDERR:] or (process.stderr_tail if self.gone else ""),
+                gone=self.gone,
+                exit_code=process.exit_code if self.gone else None,
+            )
+        )
+
+    def _redacted(self, text: str | None) -> str | None:
+        return None if text is None else self._seat.process.redactor.text(text)

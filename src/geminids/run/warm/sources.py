@@ -1,0 +1,100 @@
+"""What a warm turn says, in one order: the updates of its session, and the journal that knows more of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from geminids.events.from_acp import AcpTranslator
+from geminids.events.from_acp_journal import WarmJournalTranslator
+from geminids.events.ledger import Ledger
+from geminids.events.model import Event, ToolFinished
+from geminids.options import Options
+from geminids.run.journal import Journal
+from geminids.run.merge import Merge, Put
+from geminids.run.warm.seat import Seat
+from geminids.wire.tools import told
+
+__all__ = ["WarmSources"]
+
+# Tools that ask a model themselves.
+_ASK_MODELS = ("google_web_search", "web_fetch")
+
+
+class WarmSources:
+    """Puts out what updates and journal tell. `updates` and `books` have what is known by now."""
+
+    def __init__(
+        self, seat: Seat, options: Options, ledger: Ledger, put: Put, hurry: Callable[[], bool] | None
+    ) -> None:
+        self._why_not = seat.process.plan.verdicts.why_not
+        self._options = options
+        self._put_out = put
+        self._asked_models = False
+        redactor, home = seat.process.redactor, options.home
+        self._merge = Merge(self._put)
+        self.updates = AcpTranslator(
+            ledger, redactor, seat.session_id, seat.cwd, self._why_not, self._merge.excuse
+        )
+        self.books = WarmJournalTranslator(ledger, redactor, self.updates, seat.known)
+        self.journal = Journal(
+            self._merge,
+            self.updates,
+            ledger,
+            redactor,
+            lambda _: seat.find_journal(home),
+            resumed=seat.find_journal(home),
+            resumed_id=seat.session_id,
+            translator=self.books,
+            hurry=hurry,
+        )
+
+    @property
+    def complete(self) -> bool:
+        """Whether the events hold all that the journal does."""
+        return self.journal.whole
+
+    @property
+    def tells_each(self) -> bool:
+        """Whether each request to a model is known: those of the router and of such tools are told by no source."""
+        # Also `auto-gemini-3` and its like; without a name, the CLI's own settings decide.
+        routed = (self._options.model or "auto").startswith("auto")
+        return self.complete and not routed and not self._asked_models
+
+    def tell(self, events: list[Event]) -> None:
+        """Events, wherever they come from, in the one order."""
+        self._merge.add(events)
+
+    def take(self, events: list[Event]) -> None:
+        """What the updates have told; the end of a tool waits for what the journal has of it."""
+        ends = self.updates.tools_ended
+        self._merge.add(events)
+        if ends and self._merge.held:
+            self.journal.look()
+
+    def finish(self) -> None:
+        """The turn is over: take all that is there."""
+        self.journal.look()
+        self._merge.add(self.updates.finish())
+        self.journal.finish()
+
+    def release(self) -> None:
+        """Nothing waits any longer."""
+        self._merge.release(now=True)
+
+    def _put(self, events: list[Event], size: int = 0) -> None:
+        events = [self._explained(event) for event in events]
+        self._asked_models |= any(
+            type(one) is ToolFinished and one.name in _ASK_MODELS and one.status != "denied" for one in events
+        )
+        self._put_out(events, size)
+
+    def _explained(self, event: Event) -> Event:
+        """A call that a rule denied, with our own reason: that needs the arguments, which the journal has told."""
+        if type(event) is not ToolFinished or event.status != "denied" or event.input is None:
+            return event
+        why = self._why_not(event.name, event.input)
+        if why is None or (event.error or "").startswith(why):
+            return event
+        return msgspec.structs.replace(event, error=told(why, event.error))

@@ -1,0 +1,189 @@
+"""A look at real processes: what is there, what goes away under the eyes, and what nobody may see."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import psutil
+import pytest
+
+from geminids.process.marker import MARKER, new_mark
+from geminids.run.stall.processes import Look, Seen, bytes_read, cpu_percent, look_at
+from geminids.run.stall.reads import Reads
+from geminids.run.stall.situation import Situation
+from geminids.run.stall.waits import waits_on
+
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="only Linux can tell")
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., int]]:
+    """Start a program in a session of its own; all of it ends with the test."""
+    started: list[Any] = []
+
+    def begin(*argv: str, **fields: Any) -> int:
+        child = subprocess.Popen(argv, start_new_session=True, **fields)
+        started.append(child)
+        return child.pid
+
+    yield begin
+    for child in started:
+        below = psutil.Process(child.pid).children(recursive=True)
+        os.killpg(child.pid, signal.SIGKILL)
+        psutil.wait_procs(below, 10)
+        for pipe in (child.stdin, child.stdout):
+            if pipe is not None:
+                pipe.close()
+        child.wait()
+
+
+def soon(ask: Callable[[], Any]) -> Any:
+    """What it gives once it gives something."""
+    until = time.monotonic() + 20
+    while not (found := ask()):
+        assert time.monotonic() < until, "it never came to that"
+        time.sleep(0.02)
+    return found
+
+
+def looked(pid: int) -> Look:
+    found = look_at(pid)
+    assert found is not None
+    return found
+
+
+def test_what_is_there(start: Callable[..., int]) -> None:
+    """The process, then those below it, born when they were; `below` starts anywhere."""
+    began = time.time()
+    pid = start("bash", "-c", "bash -c 'sleep 300; :' ; :")
+    look = soon(lambda: (seen := looked(pid)) and seen.processes[-1].command == "sleep 300" and seen)
+    assert [one.command.partition(" ")[0] for one in look.processes] == ["bash", "bash", "sleep"]
+    assert all(began - 0.1 <= one.born <= time.time() + 0.1 for one in look.processes)
+    assert [one.command for one in look.below(look.processes[1].pid)] == ["bash -c sleep 300; :", "sleep 300"]
+
+
+def test_a_look_at_what_is_gone(start: Callable[..., int]) -> None:
+    """Nothing is raised for a process that is not there, or that nobody has buried."""
+    assert look_at(2**22 + 1) is None
+    pid = start("true")
+    soon(lambda: psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+    assert look_at(pid) is None
+    assert cpu_percent(None, None, [1]) is None
+
+
+def test_where_nobody_may_look(start: Callable[..., int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A system that shows no processes: that one lives is all that is known of it."""
+    pid = start("sleep", "300")
+    if sys.platform != "linux":
+        pytest.skip("the folder of processes is Linux's")
+    with monkeypatch.context() as changed:
+        changed.setattr(psutil, "PROCFS_PATH", "/repo/no-proc")
+        look = look_at(pid, peers=True, shell_since=0.0)
+    assert look is not None and (look.processes, look.peers) == ((), None)
+
+
+def test_processes_that_come_and_go(start: Callable[..., int]) -> None:
+    """Fifty looks at a shell that starts and ends programs all the time."""
+    pid = start("bash", "-c", "while :; do /bin/true; done")
+    for _ in range(50):
+        assert look_at(pid, peers=True) is not None
+
+
+def test_a_pid_that_was_given_to_another() -> None:
+    """What the first has used is not taken from what the second has; a child that is new counts whole."""
+    before = Look(1.0, (Seen(5, 1, 10.0, "a", 9.0),))
+    assert cpu_percent(before, Look(2.0, (Seen(5, 1, 10.01, "a", 9.5),)), [5]) == 50
+    assert cpu_percent(before, Look(2.0, (Seen(5, 1, 11.5, "b", 0.2),)), [5]) == 20
+    assert cpu_percent(before, Look(2.0, (Seen(6, 1, 11.5, "b", 0.2),)), [5]) == 0
+
+
+def test_a_herd_of_processes(start: Callable[..., int]) -> None:
+    """Some hundreds are looked at, all are counted, and that does not take long."""
+    pid = start("bash", "-c", "for ((i = 0; i < 400; i++)); do sleep 300 & done; wait")
+    look = soon(lambda: (seen := looked(pid)) and seen.uncounted == 101 and seen)
+    assert len(look.processes) <= 300
+    began = time.process_time()
+    look_at(pid, peers=True)
+    assert time.process_time() - began < 1
+
+
+def test_one_that_a_signal_has_stopped(start: Callable[..., int]) -> None:
+    """It is seen, and so is that it goes on."""
+    pid = start("sleep", "300")
+    assert not looked(pid).processes[0].stopped
+    os.kill(pid, signal.SIGSTOP)
+    soon(lambda: looked(pid).processes[0].stopped)
+    os.kill(pid, signal.SIGCONT)
+    soon(lambda: not looked(pid).processes[0].stopped)
+
+
+def test_what_carries_its_mark_and_is_not_below_it(start: Callable[..., int]) -> None:
+    """A shell has ended and left somebody; who is below it, and who has another mark, is none of them."""
+    mark = str(new_mark("run"))
+    environ = {**os.environ, MARKER: f"{os.environ.get(MARKER, '')} {mark}"}
+    pid = start("sleep", "300", env=environ)
+    left = start("sleep", "301", env=environ)
+    start("sleep", "302")
+    look = soon(lambda: (seen := look_at(pid, shell_since=0.0)) and seen.strays and seen)
+    assert [(one.pid, one.command) for one in look.strays] == [(left, "sleep 301")]
+    assert looked(pid).strays == ()
+
+
+def test_a_shell_that_is_there_has_left_nobody(start: Callable[..., int]) -> None:
+    """Then nobody is looked for, which takes its time; an older child, such as an MCP server, is no shell."""
+    mark = str(new_mark("run"))
+    environ = {**os.environ, MARKER: f"{os.environ.get(MARKER, '')} {mark}"}
+    pid = start("bash", "-c", "sleep 300; :", env=environ)
+    start("sleep", "301", env=environ)
+    soon(lambda: len(looked(pid).processes) == 2)
+    for since, strays in ((0.0, 0), (time.time() + 60, 1)):
+        look = look_at(pid, shell_since=since)
+        assert look is not None and len(look.strays) == strays
+
+
+@LINUX
+@pytest.mark.parametrize(
+    ("command", "waits"), [("cat", "stdin"), ("sleep 300 | cat", None), ("sleep 300", None)]
+)
+def test_what_waits_for_input(start: Callable[..., int], command: str, waits: str | None) -> None:
+    """A stdin that nobody fills; a pipe from a neighbour in the same command is none."""
+    pid = start("bash", "-c", f"{command}; :", stdin=subprocess.PIPE)
+    last = command.split()[-1] if "|" in command else command
+    soon(lambda: any(one.command == last for one in looked(pid).processes))
+    group = soon(
+        lambda: (seen := looked(pid)) and not any("-c" in one.command for one in seen.processes[1:]) and seen
+    )
+    if waits is None:
+        for _ in range(10):
+            assert waits_on(group.processes) is None
+            time.sleep(0.02)
+    else:
+        assert soon(lambda: waits_on(group.processes)) == waits
+
+
+@LINUX
+def test_what_a_process_reads(start: Callable[..., int]) -> None:
+    """A word is noticed once; silence is none; nor is it asked for where others read in the same process."""
+    child = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    assert child.stdin is not None
+    try:
+        soon(lambda: looked(child.pid).processes[0].command == "cat")
+        situation, reads = Situation(pid=child.pid), Reads()
+        soon(lambda: waits_on(looked(child.pid).processes) == "stdin")
+        assert (reads.grew(situation), reads.grew(situation), reads.are_known) == (False, False, True)
+        child.stdin.write(b"x" * 100)
+        child.stdin.flush()
+        soon(lambda: reads.grew(situation))
+        assert not reads.grew(situation)
+        for shared in (Situation(pid=child.pid, own=tuple), Situation(pid=child.pid, gateway=True)):
+            assert not reads.grew(shared) and not reads.are_known
+    finally:
+        child.stdin.close()
+        child.wait()
+    assert bytes_read(2**22 + 1) is None
