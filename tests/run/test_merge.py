@@ -240,6 +240,20 @@ def test_the_end_of_a_tool_waits_and_what_is_behind_it() -> None:
     assert lane.merge.missed == 0
 
 
+def test_nobody_gives_up_before_the_journal_was_read() -> None:
+    """The moment is over, since the machine was busy: other events do not push a tool out whose truth may be there."""
+    lane = Lane()
+    lane.merge.add([_ended(0)])
+    lane.now = 2 * HOLD
+    behind = Text(**_WHERE, seq=1, text="y")
+    lane.merge.add([behind], ends_tool=False)
+    assert lane.got == []
+    lane.merge.know({"a": Truth(output="true")})
+    lane.merge.release()
+    assert lane.got == [_ended(0, output="true"), behind]
+    assert lane.merge.missed == 0
+
+
 def test_what_never_comes_is_counted() -> None:
     """The end of the tool is told as it was, after a moment or when the run is over."""
     for now in (True, False):

@@ -45,7 +45,7 @@ class Merge:
         until = self._clock() + _HOLD
         share = size // len(events) if events else 0
         self._waiting.extend((event, until, share) for event in events)
-        self.release()
+        self._pass_on(gives_up=False)
 
     def know(self, truths: dict[str, Truth]) -> None:
         self._truths |= truths
@@ -55,7 +55,13 @@ class Merge:
         self._excused.add(call_id)
 
     def release(self, *, now: bool = False) -> None:
-        """Pass on what need not wait any longer; with `now`, everything."""
+        """The journal was read: pass on what need not wait any longer; with `now`, everything.
+
+        Only then: on a busy machine the moment may be over before anybody has looked, and the truth be there.
+        """
+        self._pass_on(gives_up=True, now=now)
+
+    def _pass_on(self, *, gives_up: bool, now: bool = False) -> None:
         out: list[Event] = []
         size = 0
         while self._waiting:
@@ -65,7 +71,7 @@ class Merge:
                 if truth is not None:
                     event = with_truth(event, truth)
                     size += len(truth.output or "")
-                elif self.following and not now and self._clock() < until:
+                elif self.following and not now and not (gives_up and self._clock() >= until):
                     break
                 else:
                     self.missed += self.following
