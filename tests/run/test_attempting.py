@@ -19,6 +19,7 @@ import geminids
 from complete import of
 from geminids import Notice, Options, Started
 from geminids.process.tree import marked
+from journals import JOURNAL
 
 StandIn = Callable[..., Options]
 FAILS = """
@@ -105,6 +106,23 @@ def test_a_session_that_is_gone(stand_in: StandIn, fresh: bool) -> None:
     assert "goes on in session s-1" in goes_on
     assert none.startswith("no further attempt: ") and "s-1" in none
     assert end.usage.total == 3, "no attempt is counted twice"
+
+
+@pytest.mark.parametrize(("stamp", "stays"), [("2001-01-01T00:00:00.000Z", True), (None, False)])
+def test_a_session_of_somebody_else_is_not_taken_away(
+    stand_in: StandIn, tmp_path: Path, stamp: str | None, stays: bool
+) -> None:
+    """The caller's id has a file that holds nothing: it goes where the attempt before has begun it, and else stays."""
+    now = "__import__('datetime').datetime.now().astimezone().isoformat()"
+    begins = f"STAMP = {stamp!r} or {now}\nHEADER.update(startTime=STAMP, lastUpdated=STAMP)\n"
+    says = f"open({str(tmp_path / 'files')!r}, 'a').write(str(os.path.exists(FILE))[0] + FILE + chr(10))\n"
+    body = f"{JOURNAL}{FAILS}{begins}{says}os.path.exists(FILE) or begin()\nout(INIT + api(503, 'busy'))"
+    session = "5f0c0f5e-1111-4222-8333-444455556666"
+    events, _ = seen(stand_in(body, retries=1, timeout=20, session_id=session))
+    runs = (tmp_path / "files").read_text().splitlines()
+    assert Path(runs[0][1:]).exists()
+    assert [run[0] for run in runs] == (["F"] if stays else ["F", "F"])
+    assert ("is there already" in told(events)[-1]) == stays
 
 
 def test_an_answer_that_cannot_be_asked_for_again_is_no_success(stand_in: StandIn) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -72,6 +73,7 @@ class Attempting:
         self._between: anyio.Event | None = None
         """There while the next attempt is waited for."""
         self._until: float | None = None
+        self._since = datetime.now(UTC)
         self._last_usage: tuple[object, Usage | None] | None = None
         """The lane whose tokens are told, and its usage."""
         self.lane: HeadlessLane | WarmLane | None = None
@@ -81,6 +83,7 @@ class Attempting:
     def begin(self, options: Options, began: float) -> None:
         """The first attempt, of a run that began then; raises `Refused`, or OSError where the system says no."""
         self._attempts.options = options
+        self._since = datetime.now(UTC)
         self._until = None if options.timeout is None else began + options.timeout
         prompt = self._prompt
         if not self._attempts.may_be_several:
@@ -219,6 +222,8 @@ class Attempting:
         if info.resumable is not False:
             resumed = msgspec.structs.replace(options, resume=session_id, session_id=None, fresh=False)
             return self._held(resumed)
+        if info.damaged or info.started is None or info.started < self._since:
+            raise SessionError(f"session {session_id} is there already, and cannot be gone on with")
         # The attempt before has begun it, and has taken back its only prompt, which is said again now.
         Path(info.file).unlink(missing_ok=True)
         return options
