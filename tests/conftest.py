@@ -39,6 +39,7 @@ _OURS = (
     "test_media.py",
     "test_endings_prompt.py",
     "test_leftovers.py",
+    "test_stall.py",
 )
 # And whole tests whose waits on an old release are minutes of the CLI's own back-off.
 _LONG = (

@@ -164,7 +164,7 @@ def test_errors_are_replayed_too(studio: Studio) -> None:
 @pytest.mark.parametrize(
     ("made_on", "replayed_on"),
     [
-        pytest.param(one, other, marks=() if (one, other) == ("0.41.2", "0.61.0") else pytest.mark.deep)
+        pytest.param(one, other, marks=pytest.mark.deep)
         for one in RELEASES
         for other in RELEASES
         if one != other

@@ -164,7 +164,7 @@ def test_garbage_is_the_servers_fault(world: Any, reply: dict[str, Any]) -> None
 @pytest.mark.parametrize(
     ("reply", "retryable"),
     [
-        ({"finish": "SAFETY", "empty": True}, False),
+        pytest.param({"finish": "SAFETY", "empty": True}, False, marks=deep),
         pytest.param({"blocked": "SAFETY"}, True, marks=deep),
         pytest.param({"empty": True}, True, marks=deep),
         pytest.param({"finish": "RECITATION", "empty": True}, False, marks=deep),

@@ -71,6 +71,7 @@ def test_errors_pass_as_they_are(world: Any, reply: Reply, kind: str, status: in
     assert [(one.retry.attempt, one.retry.http_status) for one in failed] == [(n, status) for n in tries]
 
 
+@pytest.mark.deep
 def test_a_retry_is_told_as_it_happens(world: Any) -> None:
     """A 429 with RetryInfo, tried again by the CLI: one notice from the gateway, none twice from stderr."""
     events, google = asked(

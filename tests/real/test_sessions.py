@@ -168,6 +168,7 @@ def _an_hour_older(info: sessions.SessionInfo) -> None:
     file.rename(file.with_name(f"session-2026-01-01T00-00-{info.id[:8]}.jsonl"))
 
 
+@pytest.mark.deep
 def test_the_data_loss_of_the_cli_does_not_happen(world: Any) -> None:
     """Resumed in a later minute, then another session begins: with the CLI's own settings the first is deleted."""
     where = _where(world)

@@ -23,7 +23,8 @@ pytestmark = pytest.mark.real
 AFTER = 3.0
 """Longer than the CLI takes to load, which may be told as work on a busy machine."""
 WAIT = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "9s"}
-GATEWAY = pytest.mark.parametrize("gateway", ["on", "off"])
+deep = pytest.mark.deep
+GATEWAY = pytest.mark.parametrize("gateway", ["on", pytest.param("off", marks=deep)])
 SERVER = """\
 import json, sys, time
 for line in sys.stdin:
@@ -90,6 +91,7 @@ def test_a_shell_that_sleeps(world: Any, gateway: str) -> None:
     assert 0 <= seen.late < 2
 
 
+@deep
 def test_two_shells_of_one_answer(world: Any) -> None:
     """The one that still runs is named, though a headless run has told the end of neither."""
     calls = [
@@ -101,6 +103,7 @@ def test_two_shells_of_one_answer(world: Any) -> None:
     assert [one.command for one in seen.first.children] == ["sleep 302"]
 
 
+@deep
 def test_what_a_shell_has_left(world: Any) -> None:
     """The shell is gone, and the tool is not, while what it left holds its output: that is named."""
     world.gateway.reply(calls=[("run_shell_command", {"command": "sleep 303 & echo x"})])
@@ -113,6 +116,7 @@ def test_what_a_shell_has_left(world: Any) -> None:
         assert seen.first.cause == "api"  # this release does not wait for it
 
 
+@deep
 def test_a_pipeline_waits_for_itself(world: Any) -> None:
     """A command whose one half reads from the other does not wait for anybody's input."""
     world.gateway.reply(calls=[("run_shell_command", {"command": "sleep 304 | cat"})])
@@ -139,6 +143,7 @@ def test_a_cli_that_a_signal_has_stopped(world: Any, gateway: str) -> None:
     assert f"`kill -CONT {started.pid}` lets it go on" in seen.message
 
 
+@deep
 def test_a_shell_that_works(world: Any) -> None:
     """The same, with its share of a core: who looks can tell work from a hang."""
     command = f"{sys.executable} -c 'while True: pass'"
@@ -164,7 +169,8 @@ def test_an_api_that_does_not_answer(world: Any, gateway: str) -> None:
     assert -0.5 < seen.late < 2
 
 
-@GATEWAY
+@deep
+@pytest.mark.parametrize("gateway", ["on", "off"])
 def test_an_answer_that_stops(world: Any, gateway: str) -> None:
     """A stream that has begun and goes no further; the time since its last byte is told where it is seen."""
     world.gateway.reply(text=["one", "two"], stall=True)
@@ -259,7 +265,8 @@ def test_somebody_has_to_answer(world: Any) -> None:
     assert told[-1].outcome == "success"
 
 
-@GATEWAY
+@deep
+@pytest.mark.parametrize("gateway", ["on", "off"])
 def test_two_chats_of_one_process(world: Any, gateway: str) -> None:
     """Each says what it waits for itself: the same command has another process in each, and one waits for the API."""
     command = "echo $$ > {}.pid; sleep 305"
@@ -304,8 +311,15 @@ LONG = {
 }
 
 
-@pytest.mark.parametrize("what", LONG)
-@pytest.mark.parametrize("gateway", ["on", "off"])
+@pytest.mark.parametrize(
+    ("what", "gateway"),
+    [
+        ("answer", "on"),
+        pytest.param("answer", "off", marks=deep),
+        pytest.param("thinking", "on", marks=deep),
+        pytest.param("thinking", "off", marks=deep),
+    ],
+)
 def test_what_streams_is_no_stall(world: Any, what: str, gateway: str) -> None:
     """Twelve pieces, one a second, with a threshold of three: not a word. Thoughts that a headless run does not tell
     are known from what the CLI reads."""

@@ -232,6 +232,7 @@ def test_what_came_first_counts(world: Any, stand_in: Any, script: str) -> None:
     assert result.ended
 
 
+@pytest.mark.deep
 def test_an_idle_timeout_waits_for_a_tool(world: Any) -> None:
     """Silence while a tool runs is work: a tool may be silent for longer than `idle_timeout`."""
     world.gateway.reply(calls=[("run_shell_command", {"command": "sleep 6"})])

@@ -68,6 +68,7 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
+@pytest.mark.deep
 @pytest.mark.anyio
 async def test_twenty_turns_of_one_chat_and_thirty_chats_at_once(stage: Any) -> None:
     """20 turns in one chat, and 30 chats at once in one process: the same results as 1 headless run each."""

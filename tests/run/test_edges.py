@@ -102,6 +102,7 @@ async def test_a_cli_that_is_slow_to_tell_its_version_does_not_block_the_loop(st
     assert longest < 0.8
 
 
+@pytest.mark.deep
 @pytest.mark.anyio
 async def test_a_second_for_each_event(stand_in: Any, checked: Any) -> None:
     """A consumer that is slow all the way has everything in the end."""
