@@ -338,6 +338,9 @@ BODIES: st.SearchStrategy[Any] = st.recursive(
 )
 
 
+@example({"contents": {"role": {"contents": None, "name": None}}})
+@example({"contents": {"parts": {"functionCall": {"name": {"data": None, "name": None}}}}})
+@example({"contents": {"parts": {"inlineData": {"data": {"data": None, "name": None}}}}})
 @given(BODIES)
 def test_any_body_can_be_compared(body: Any) -> None:
     """No request raises, however odd; the order of keys is nothing."""

@@ -182,19 +182,17 @@ class Normaliser:
             if isinstance(call, dict):
                 # 0.24 puts the whole path into the call that it keeps; others leave what the model said.
                 args = self.text(_json(call.get("args") or {})).replace('"<workspace>/', '"')
-                return f"call {call.get('name')} {args}"
+                return f"call {_json(call.get('name'))} {args}"
             if isinstance(result, dict):
                 return self._result(result)
             if isinstance(media, dict):
-                digest = hashlib.sha256(str(media.get("data")).encode("utf-8", "surrogatepass")).hexdigest()[
-                    :12
-                ]
-                return f"{role}: <{media.get('mimeType')} {digest}>"
+                data = _json(media.get("data")).encode("utf-8", "surrogatepass")
+                return f"{role}: <{_json(media.get('mimeType'))} {hashlib.sha256(data).hexdigest()[:12]}>"
             part = {name: value for name, value in part.items() if name != "thoughtSignature"}
         return f"{role}: {self.text(_json(part))}"
 
     def _result(self, result: dict[str, Any]) -> str:
-        name, response = str(result.get("name")), result.get("response")
+        name, response = _json(result.get("name")), result.get("response")
         if isinstance(response, dict) and len(response) == 1:
             ((kind, said),) = response.items()
             if isinstance(said, str):
@@ -224,7 +222,7 @@ def _flat(contents: Any) -> Iterator[tuple[str, Any]]:
             continue
         parts = content.get("parts")
         for part in parts if isinstance(parts, list) else [parts]:
-            yield str(content.get("role", "user")), part
+            yield _json(content.get("role", "user")), part
 
 
 def _texts(system: Any) -> Iterator[str]:

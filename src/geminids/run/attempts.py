@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import msgspec
 
@@ -45,7 +45,8 @@ class Attempts:
         # A command may run a shell before the model is asked, and what stands behind it are its arguments.
         is_command = _is_command(prompt, options)
         self._acted = is_command
-        self._says_form = wanted is not None and bool(prompt.strip() or options.template) and not is_command
+        says = _is_text(prompt) and bool(prompt.strip() or options.template)
+        self._says_form = wanted is not None and says and not is_command
         self.prompt = f"{prompt}\n\n{wanted.instruction()}" if wanted and self._says_form else prompt
         """What the first attempt says: with what is asked of the answer."""
         self.value: Any = None
@@ -129,7 +130,12 @@ def _is_command(prompt: str, options: Options) -> bool:
     """Whether the CLI may take the words for a command."""
     if options.literal or options.instructions is not None:
         return False
-    return any(text is not None and text.lstrip().startswith("/") for text in (prompt, options.template))
+    return any(_is_text(text) and text.lstrip().startswith("/") for text in (prompt, options.template))
+
+
+def _is_text(given: Any) -> TypeGuard[str]:
+    """What is no text is refused when the run is planned, not here."""
+    return isinstance(given, str)
 
 
 def sum_of(usages: Sequence[Usage | None]) -> Usage | None:
