@@ -41,6 +41,36 @@ _OURS = (
     "test_leftovers.py",
     "test_stall.py",
 )
+# Second cases of a class, or rows of many seconds: the fast set has ten minutes, and the deep one runs them.
+_SECOND = (
+    "test_a_copy_goes_on_by_itself",
+    "test_a_deadline_stops_a_run[0.61.0-idle-api",
+    "test_a_process_that_hangs_under_a_turn_is_not_sat_in_again",
+    "test_a_question_beats_the_users_allows_and_not_the_users_denies",
+    "test_a_quota_by_the_minute_is_worth_waiting_for",
+    "test_a_resumed_run_tells_of_itself_alone[0.61.0-prefix-True",
+    *(f"test_a_run[{case}-on" for case in ("thinking", "tier", "two models", "subagent", "resumed")),
+    *(f"test_a_run[{case}-on" for case in ("unknown model", "own price")),
+    "test_a_session_that_is_too_long_is_begun_anew",
+    "test_a_slow_consumer[trio",
+    "test_a_subagent_cannot_hang_on_a_question[nothing_to_ask",
+    "test_a_timeout_ends_the_command[0.61.0-timeout-api",
+    "test_headless[0.61.0-_key_in_file",
+    "test_headless[0.61.0-_key_in_home",
+    "test_latest_where_there_is_none_is_told_to_be_fresh",
+    "test_live_without_network",
+    "test_no_other_argument_passes_for_the_command",
+    "test_nobody_there",
+    "test_retries_are_seen_while_they_go_on",
+    "test_the_table[0.61.0-auto_edit-nothing",
+    "test_the_table[0.61.0-default-nothing",
+    "test_the_table[0.61.0-yolo-only_others",
+    "test_the_table_holds_on_the_warm_lane[auto_edit-nothing",
+    "test_the_table_holds_on_the_warm_lane[default-nothing",
+    "test_two_runs_and_a_chat_share_a_day",
+    "test_two_runs_do_not_touch_each_other",
+    "test_what_a_killed_host_left_is_gone_after_the_next_run",
+)
 # And whole tests whose waits on an old release are minutes of the CLI's own back-off.
 _LONG = (
     "test_errors_pass_as_they_are[0.24.0-reply1",
@@ -60,6 +90,8 @@ _LONG = (
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the rows that CI has no time for."""
     for item in items:
+        if item.name.startswith(_SECOND):
+            item.add_marker(pytest.mark.deep)
         if item.get_closest_marker("deep") is None:
             continue
         older = item.path.name in _OURS and any(release in item.name for release in (OLDER, "0.24.0"))
