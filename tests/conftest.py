@@ -40,6 +40,12 @@ _OURS = (
     "test_endings_prompt.py",
     "test_leftovers.py",
     "test_stall.py",
+    "test_stops_host.py",
+    "test_secrets.py",
+    "test_run_pretty.py",
+    "test_interfaces.py",
+    "test_homes.py",
+    "test_environment.py",
 )
 # Second cases of a class, or rows of many seconds: the fast set has ten minutes, and the deep one runs them.
 _SECOND = (

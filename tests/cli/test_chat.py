@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from geminids import Options
+
+chat = import_module("geminids.cli.chat")
 
 
 def _chat(*flags: str, **how: Any) -> subprocess.CompletedProcess[str]:
@@ -21,7 +26,23 @@ def test_help_has_the_flags_that_make_sense() -> None:
     assert all(
         flag in told for flag in ("--model", "--approval", "--deny", "--resume", "--continue", "--json")
     )
-    assert not any(flag in told for flag in ("--session-id", "--telemetry", "--dry-run", "--save-events"))
+    runs = (
+        "--session-id",
+        "--telemetry",
+        "--dry-run",
+        "--save-events",
+        "--retries",
+        "--schema",
+        "--fallback",
+    )
+    assert not any(flag in told for flag in runs)
+
+
+def test_what_is_configured_for_runs_is_no_hindrance(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever has `retries` in a configuration can chat all the same."""
+    monkeypatch.setattr("geminids.launch.warm.make_warm_plan", lambda options, **how: None)
+    options = Options(retries=3, schema="true", schema_tries=1, fallback_models=("flash",), model="pro")
+    assert chat._checked(options, asks=False) == (Options(model="pro"), None)
 
 
 @pytest.mark.parametrize(

@@ -207,3 +207,21 @@ def test_ignored_children_still_have_exit_codes(stand_in: Any) -> None:
         f"import os, signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN); os.execv({argv[0]!r}, {argv!r})"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60).returncode == 4
+
+
+def test_a_pipe_says_why_it_takes_long(stand_in: Any) -> None:
+    """A run that nobody watches tells on stderr that it tries again, and when; stdout has the answer alone."""
+    body = (
+        "if os.path.exists('tried'): out(INIT + say('well') + DONE)\n"
+        "else: open('tried', 'w').close(); sys.exit(7)"
+    )
+    done = subprocess.run(
+        _argv(stand_in(body), "hello", "--retries", "1"), capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stdout) == (0, "well\n")
+    told = done.stderr.splitlines()
+    assert (
+        len(told) == 1
+        and told[0].startswith("geminids: crashed: ")
+        and "the next attempt begins anew, in 1." in told[0]
+    )

@@ -76,3 +76,11 @@ def test_a_warm_run_with_a_schema(stand_in: Any) -> None:
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     assert lines[-1]["value"] == {}
     assert any("not a warm run: further attempts" in line.get("message", "") for line in lines)
+
+
+def test_a_dry_run_shows_what_is_said(stand_in: Any) -> None:
+    """With the form that the answer shall have, and with what retries mean for the CLI, as the run would have it."""
+    done = ran(stand_in(says("{}")), "--schema", SCHEMA, "--retries", "2", "--dry-run")
+    settings, _, said = done.stdout.partition("prompt, on stdin")
+    assert said.strip().startswith("hello") and "JSON Schema" in said and "null" in said, done.stderr
+    assert '"maxAttempts": 1' in settings

@@ -11,11 +11,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import psutil
 import pytest
 
+from geminids.process import guard
 from geminids.process.marker import MARKER, new_mark, with_mark
 from geminids.process.tree import marked
 
@@ -229,4 +230,52 @@ def test_no_warning_at_the_end() -> None:
     )
     done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
-    until(lambda: not psutil.pid_exists(int(done.stdout)), 5)
+    with contextlib.suppress(psutil.NoSuchProcess):
+        guard = psutil.Process(int(done.stdout))
+        until(lambda: gone(guard), 5)
+
+
+def test_guard_stopped(host: Host) -> None:
+    """A guard that was stopped holds up no run: when its pipe is full, another one takes its place and knows all."""
+    mark = host.do(f"begin('run-a', {SLEEP})")
+    old = host.guard()
+    old.suspend()
+    host.do(
+        "[(guard_run(mark), release_run(mark)) for mark in map(new_mark, ['run-0123456789abcdef'] * 1000)] and 0"
+    )
+    new = host.guard()
+    assert new != old
+    host.die()
+    until(lambda: not marked(mark), 2)
+    until(lambda: gone(new) and gone(old), 5)
+
+
+def test_no_new_guard_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run is refused, and the pipe of the dead one is closed once: its number may be somebody's by now."""
+    mark, made = new_mark("run-a"), subprocess.Popen(["true"])
+    made.wait()
+    theirs, ours = os.pipe()
+    dead = cast(Any, made)
+    dead.pipe = ours
+    monkeypatch.setattr(guard, "_guard", dead)
+    monkeypatch.setattr(guard, "_start", lambda: os.open("/nowhere/at/all", os.O_RDONLY))
+    with pytest.raises(OSError, match="No such file"):
+        guard.guard_run(mark)
+    somebodys = os.open(os.devnull, os.O_RDONLY)
+    assert somebodys == ours
+    with pytest.raises(OSError, match="No such file"):
+        guard.guard_run(mark)
+    os.close(somebodys)
+    os.close(theirs)
+    guard._live.discard(str(mark))
+
+
+def test_a_host_without_its_own_three() -> None:
+    """A host that has closed 0, 1 and 2 has the guard's pipe behind them: whoever opens these closes no pipe."""
+    code = (
+        "import os, sys\nfrom geminids.process import guard\nfrom geminids.process.marker import new_mark\n"
+        "told = os.dup(1)\nfor fd in range(3): os.close(fd)\nmark = new_mark('run'); guard.guard_run(mark)\n"
+        "os.write(told, str(guard._guard.pipe).encode()); guard.release_run(mark)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert int(done.stdout) > 2

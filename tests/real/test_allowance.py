@@ -16,6 +16,7 @@ from fake_sign_ins import FakeCodeAssist, FakeVertex
 from geminids import Notice, Started, TokensUsed, ToolFinished
 from geminids.gateway import Call, Reply, Request
 from geminids.gateway import Usage as Told
+from geminids.gateway.told import Counts
 from geminids.process.marker import MARKER
 from geminids.process.tree import marked
 
@@ -185,6 +186,29 @@ def test_a_budget_that_is_just_enough(make_world: Any, lane: str) -> None:
     assert "2 of 2 requests spent" in finished.reason
     if lane == "headless":
         assert of(events, Started) == [], "not even a process was started"
+
+
+@deep
+def test_used_up_by_others_between_two_attempts(make_world: Any) -> None:
+    """What the first attempt has spent counts once, though the second was not let go."""
+    budget, events = geminids.Budget(requests=5), list[Any]()
+
+    def script(request: Request) -> Reply | None:
+        return Reply(status=500) if request.turn_results else two(request)
+
+    async def main(options: geminids.Options) -> None:
+        async with geminids.open_run("hello", options, budget=budget) as run:
+            async for event in run:
+                events.append(event)
+                if isinstance(event, Notice) and event.code == "next_attempt":
+                    for _ in range(4):
+                        budget.book(PRO, Counts(input=1, output=1))
+
+    with FakeGoogle(script, with_key=KEY) as google:
+        anyio.run(main, without_gateway(make_world("0.61.0"), google, retries=1))
+    end = events[-1]
+    assert (end.outcome, end.attempts, end.usage.input) == ("over_budget", 1, 12_000)
+    assert (end.cost.usd, end.cost.basis) == (EACH, "estimate")
 
 
 def test_a_tool_that_runs_is_ended_with_the_run_and_the_session_goes_on(make_world: Any) -> None:

@@ -66,7 +66,7 @@ def assert_costs(cost: Cost | None, google: FakeGoogle, basis: str = "exact") ->
     assert sum((one.usd or Decimal(0) for one in cost.models), Decimal(0)) == cost.usd
 
 
-@pytest.mark.parametrize("gateway", ["on", "off"])
+@pytest.mark.parametrize("gateway", [pytest.param("on", marks=deep), "off"])
 @pytest.mark.parametrize("version", ["0.61.0", pytest.param("0.41.2", marks=deep)])
 def test_a_run(make_world: Any, version: str, gateway: str) -> None:
     """Cache, thinking and the tier of each request; with the gateway and by the journal alone."""
@@ -123,6 +123,7 @@ def test_what_a_chat_asks_for_again(make_world: Any, gateway: str) -> None:
     assert (result.cost.usd, result.cost.basis) == (by_hand(asked), basis)
 
 
+@deep
 def test_an_answer_that_was_cut(make_world: Any) -> None:
     """A run that is stopped in the middle of an answer costs what is known, as an estimate."""
     world = make_world("0.61.0")

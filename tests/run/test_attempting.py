@@ -17,7 +17,8 @@ import pytest
 
 import geminids
 from complete import of
-from geminids import Notice, Options, Started
+from geminids import Budget, Notice, Options, Started
+from geminids.gateway.told import Counts
 from geminids.process.tree import marked
 from journals import JOURNAL
 
@@ -78,7 +79,7 @@ def test_the_wait_is_told(stand_in: StandIn) -> None:
     events, _ = seen(stand_in(asks_for(1), retries=1))
     (why,) = told(events)
     assert why.startswith(
-        "quota_minute: Resource exhausted. Please retry in 1s.; the next attempt begins anew, in 1."
+        "quota_minute: Resource exhausted. Please retry in 1s; the next attempt begins anew, in 1."
     )
     assert [start.attempt for start in of(events, Started)] == [1, 2]
     assert events[-1].usage.total == 6
@@ -156,6 +157,26 @@ def waits(event: Any) -> bool:
     return isinstance(event, Notice) and event.code == "next_attempt"
 
 
+def test_a_budget_that_others_use_up_meanwhile(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is started, so that it is no attempt: session, exit and tokens are those of the one before, once."""
+    monkeypatch.setenv("GEMINI_API_KEY", "AIzaSy-not-a-real-key-0123456789")
+    budget, events = Budget(requests=1), list[Any]()
+
+    async def main() -> None:
+        options = stand_in(BUSY, retries=2, gateway="off")
+        async with geminids.open_run("hi", options, budget=budget) as run:
+            async for event in run:
+                events.append(event)
+                if waits(event):
+                    budget.book("some-model", Counts(input=1, output=1))
+
+    anyio.run(main)
+    end = events[-1]
+    assert (end.outcome, end.attempt, end.attempts, len(of(events, Started))) == ("over_budget", 1, 1, 1)
+    assert "1 of 1 requests spent" in end.reason
+    assert (end.session_id, end.exit_code, end.usage.total) == ("s-1", 0, 3)
+
+
 @pytest.mark.parametrize("leaves", [False, True])
 def test_stopped_while_it_waits(stand_in: StandIn, leaves: bool) -> None:
     """Heard at once, asked twice or by leaving the block; what was spent is counted once."""
@@ -167,6 +188,31 @@ def test_stopped_while_it_waits(stand_in: StandIn, leaves: bool) -> None:
     assert took < 2
 
 
+def test_stopped_while_the_answer_is_checked(stand_in: StandIn) -> None:
+    """A pattern may take for ever: whoever stops the run is heard at once, and nothing is said of the answer."""
+    slow = '{"type": "string", "pattern": "^(a+)+$"}'
+    options = stand_in("out(INIT + say('\"' + 'a' * 60 + '!\"') + DONE)", schema=slow)
+
+    async def main() -> geminids.Result:
+        async with geminids.open_run("hi", options) as run, anyio.create_task_group() as tasks:
+
+            async def stop() -> None:
+                while run.pid is None or _alive(run.pid):
+                    await anyio.sleep(0.02)
+                await anyio.sleep(1.5)
+                run.stop("enough")
+
+            tasks.start_soon(stop)
+            async for _ in run:
+                pass
+        return run.result
+
+    began = time.monotonic()
+    result = anyio.run(main)
+    assert (result.outcome, result.reason, result.value) == ("interrupted", "enough", None)
+    assert time.monotonic() - began < 10
+
+
 def test_stopped_while_leftovers_are_ended(stand_in: StandIn) -> None:
     """The attempt is over and does not hear it; the run does: no other attempt is begun."""
     body = BUSY + (
@@ -175,7 +221,7 @@ def test_stopped_while_leftovers_are_ended(stand_in: StandIn) -> None:
         "\nchild.stdout.readline()"
         "\nopen('ready', 'w').close()"
     )
-    options = stand_in(body, retries=3, grace=3.0)
+    options = stand_in(body, retries=3, grace=1.5)
     events: list[Any] = []
 
     async def main() -> geminids.Result:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from geminids import Options, Permissions
+from geminids.gateway import host
 from geminids.gateway.purse import Limits, Purse
 from geminids.launch.auth import Auth
 from geminids.launch.gate import STAND_IN, StandInGate, asked_for, is_risky
@@ -204,3 +206,19 @@ def test_a_cassette_that_is_none_is_refused(gates: Any, tmp_path: Path) -> None:
     with pytest.raises(Refused) as told:
         gates(replay=str(file)).open({"GEMINI_API_KEY": STAND_IN}, BY_KEY, NEWEST)
     assert "talk.jsonl" in told.value.failure.message
+
+
+def test_a_gateway_in_place_of_a_dead_one_answers(gates: Any) -> None:
+    """The next attempt of a run has a gateway that answers at once: nobody else would tell it to begin."""
+    gate = gates(gateway="on")
+    gate.open(ENV, BY_KEY, NEWEST)
+    gate.begin()
+    assert host._host is not None
+    host._host.stop()
+    assert gate.is_dead
+    gate.open(ENV, BY_KEY, NEWEST)
+    assert host._host is not None
+    connection = http.client.HTTPConnection("127.0.0.1", host._host._server.port, timeout=5)
+    connection.request("GET", "/")
+    assert connection.getresponse().status == 403
+    connection.close()

@@ -93,7 +93,16 @@ def test_torn(places: Places) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", [b"[" * 100_000, b"\xff\xfe", b'{"at":"x"}', b"null", b"\0" * 99, b'{"at":1e400}']
+    "line",
+    [
+        b"[" * 100_000,
+        b"\xff\xfe",
+        b'{"at":"x"}',
+        b"null",
+        b"\0" * 99,
+        b'{"at":1e400}',
+        b'{"at":1,"run":"r","number":2,"input":-5}',
+    ],
 )
 def test_any_bytes(line: bytes) -> None:
     """Nothing that may be in the file raises."""

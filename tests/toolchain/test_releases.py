@@ -16,7 +16,7 @@ BOUNDARIES = [
     ("fake_responses", "0.11.3", "0.12.0"),
     ("hooks", "0.12.0", "0.13.0"),
     ("policy_engine", "0.12.0", "0.13.0"),
-    ("resume", "0.13.0", "0.15.3"),
+    ("resume", "0.18.4", "0.19.1"),
     ("json_session_id", "0.20.2", "0.21.3"),
     ("stats_cached", "0.21.3", "0.22.4"),
     ("skills", "0.22.4", "0.24.0"),
@@ -94,7 +94,7 @@ def test_what_ended() -> None:
 def test_texts() -> None:
     """The sentence is one that a user can act on."""
     said = release_of("0.11.3").lacks("resume")
-    assert said == "Gemini CLI 0.11.3 has no --resume (needs 0.15 or newer)"
+    assert said == "Gemini CLI 0.11.3 has no --resume for a prompt on stdin (needs 0.19 or newer)"
     assert "version unknown" in (release_of(None).lacks("system_settings") or "")
 
 

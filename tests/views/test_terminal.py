@@ -201,6 +201,40 @@ def test_a_second_attempt_is_announced(events: Any, watch: Any) -> None:
     assert seen.screen == "Half an\n\n  attempt 2\n\nWhole"
 
 
+def test_why_another_attempt_follows_is_said_once(events: Any, watch: Any) -> None:
+    """The CLI's own words of the same failure are left out; an answer that is asked for again is told too."""
+    seen = watch().show(events.started(), events.notice("error", "gave_up", "attempt 1 failed"))
+    seen.show(
+        events.notice("warning", "api_error", "Error when talking"), events.notice("debug", "stderr", "}")
+    )
+    seen.show(
+        events.notice("warning", "next_attempt", "server: busy; the next attempt begins anew, in 1.0 s")
+    )
+    seen.show(events.started(attempt=2), events.text("no"))
+    seen.show(events.notice("info", "next_attempt", "schema_mismatch: no JSON; asked again in session a"))
+    seen.show(events.started(attempt=3), events.finished(attempts=3, duration_ms=2000))
+    assert seen.screen.splitlines()[:8] == [
+        "  ! server: busy; the next attempt begins anew, in 1.0 s",
+        "  attempt 2",
+        "",
+        "no",
+        "",
+        "  ! schema_mismatch: no JSON; asked again in session a",
+        "  attempt 3",
+        "",
+    ]
+    assert seen.screen.splitlines()[8].startswith("✓ success in 2.0 s · 3 attempts")
+
+
+def test_a_failure_is_said_once(events: Any, watch: Any) -> None:
+    """At the end, with what to do; where the run goes on all the same, the CLI's words of it stand."""
+    failure = Failure(kind="server", message="The model is overloaded.", retryable=True, hint="Try again.")
+    said = events.notice("warning", "api_error", "Error when talking: The model is overloaded.")
+    seen = watch().show(events.started(), said, events.finished(outcome="failed", failure=failure))
+    assert seen.screen.count("The model is overloaded.") == 1
+    assert "Error when talking" in watch().show(events.started(), said, events.text("well")).screen
+
+
 _PIECES = st.lists(
     st.text(st.sampled_from("ab \n日\t👍"), min_size=1, max_size=30)
     | st.sampled_from([0.3, 1.5])
@@ -404,13 +438,12 @@ def test_rich_is_loaded_for_nothing_else() -> None:
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
-def test_a_stall_is_one_line(events: Any, watch: Any) -> None:
-    """What is waited for stands in a line of its own, cut to the width; the state goes on as it was."""
-    seen = watch()
+def test_a_stall_is_told_whole(events: Any, watch: Any) -> None:
+    """What is waited for is at the end of the sentence: it is wrapped, not cut; the state goes on as it was."""
+    seen = watch(width=40)
     seen.show(events.started()).wait(1.0)
-    seen.show(events.notice(level="info", code="stall", message="waiting for the API: " + "x" * 200)).wait(
-        0.2
-    )
+    text = "shell tool `npm run dev` has been running for 31 s (pid 4711, no CPU)"
+    seen.show(events.notice(level="info", code="stall", message=text)).wait(0.2)
     lines = seen.screen.splitlines()
-    assert lines[0].startswith("  … waiting for the API: xxx") and lines[0].endswith("…")
+    assert " ".join(line.strip() for line in lines[:-1]) == f"… {text}"
     assert lines[-1].endswith("starting  1.2 s")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
@@ -13,6 +14,8 @@ from geminids.errors import GeminidsError, OptionsError
 
 __all__ = ["app", "main"]
 
+# What a write to a full disk says, to a quota that is used up, and to a file that may not grow.
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # The help lines stand here, so that `geminids --help` loads no command.
 _COMMANDS = {
     "run": "Run the agent once.",
@@ -72,6 +75,11 @@ def main() -> None:
         _leave(130)
     except BrokenPipeError:
         _leave(141)
+    except OSError as error:
+        if error.errno not in _FULL or error.filename is not None:
+            raise
+        click.echo(f"geminids: stdout cannot be written: {error.strerror}", err=True)
+        _leave(1)
     except GeminidsError as error:
         from geminids.views.safe import clean  # imported late: only an error needs it
 

@@ -26,8 +26,8 @@ __all__ = ["chat"]
 
 # Of the first prompt, not of all.
 _OF_THE_FIRST = ("files", "images", "instructions", "template", "variables", "videos")
-# Of a process of its own.
-_NOT_HERE = ("session_id", "telemetry")
+# Of a process of its own, or of a single run. In a configuration they are for `geminids run`.
+_NOT_HERE = ("fallback_models", "retries", "schema", "schema_tries", "session_id", "telemetry")
 _own = functools.partial(click.option, cls=FlagOption, group="Output")
 
 

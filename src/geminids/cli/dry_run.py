@@ -9,6 +9,7 @@ import click
 from geminids.launch.gate import StandInGate
 from geminids.launch.plan import Refused, make_plan
 from geminids.options import Options
+from geminids.run.lanes import for_one_attempt
 
 __all__ = ["show"]
 
@@ -17,6 +18,7 @@ def show(prompt: str, options: Options, *, as_json: bool = False) -> int:
     """Print the plan with secrets masked; returns the exit code."""
     from geminids.views.plan import plan_text, view_of
 
+    prompt, options = _first_attempt(prompt, options)
     try:
         plan = make_plan(prompt, options, run_id="run-dry", gate=StandInGate(options), dry=True)
     except Refused as refused:
@@ -35,3 +37,12 @@ def show(prompt: str, options: Options, *, as_json: bool = False) -> int:
         click.echo(plan_text(view))
         click.echo("\nnothing was started", err=True)
     return 0
+
+
+def _first_attempt(prompt: str, options: Options) -> tuple[str, Options]:
+    """What the first attempt says and is given: with the form of the answer, and few attempts of the CLI's own."""
+    from geminids.run.attempts import Attempts
+    from geminids.run.wanted import wanted_of
+
+    wanted = wanted_of(options.schema) if options.schema is not None else None
+    return Attempts(prompt, options, wanted).prompt, for_one_attempt(options)

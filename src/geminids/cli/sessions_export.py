@@ -161,8 +161,7 @@ def _put(write: Callable[..., object], *said: object) -> None:
         # Whoever read us has gone. Not BrokenPipeError: click makes exit code 1 of that one.
         raise click.exceptions.Exit(141) from None
     except OSError as error:
-        hint = "Name a file on another disk with --out."
-        raise GeminidsError(f"stdout cannot be written: {error.strerror}", hint=hint) from None
+        raise GeminidsError(f"stdout cannot be written: {error.strerror}") from None
 
 
 def _cannot(out: str, error: Exception) -> GeminidsError:

@@ -9,6 +9,7 @@ import msgspec
 from geminids.events.cost import Cost
 from geminids.events.encoding import encode_json, whole
 from geminids.events.stall import Stall
+from geminids.events.usage import ModelUsage, Usage
 from geminids.outcome import Failure, Outcome
 
 __all__ = [
@@ -232,35 +233,6 @@ class Notice(Event, frozen=True, kw_only=True):
     message: str
     retry: Retry | None = None
     stall: Stall | None = None
-
-
-class ModelUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """The tokens of one served model."""
-
-    model: str
-    input: int | None = None
-    cached: int | None = None
-    output: int | None = None
-    thinking: int | None = None
-    tool: int | None = None
-    total: int | None = None
-
-
-class Usage(msgspec.Struct, frozen=True, kw_only=True):
-    """The tokens of a whole run. Input includes cached, output excludes thinking; unknown is None.
-
-    From the stream alone, what total has over input and output is thinking and tool prompts together: both are
-    None then, and 0 where nothing is left.
-    """
-
-    input: int | None = None
-    cached: int | None = None
-    output: int | None = None
-    thinking: int | None = None
-    tool: int | None = None
-    total: int | None = None
-    requests: int | None = None
-    models: tuple[ModelUsage, ...] = ()
 
 
 class EndedProcess(msgspec.Struct, frozen=True):

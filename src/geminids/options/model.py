@@ -130,7 +130,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     ] = ()
     schema: Annotated[
         str | None,
-        Meta(description="A JSON Schema (as text) that the answer must fit; the value is `result.value`."),
+        Meta(
+            description="A JSON Schema (as text) that the answer must fit; `-o text` prints the value alone."
+        ),
     ] = None
     schema_tries: Annotated[
         Retries, Meta(description="How often an answer that does not fit the schema is asked for again.")

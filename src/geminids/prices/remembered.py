@@ -27,6 +27,7 @@ Prices = tuple[tuple[date, Steps, Steps, Steps], ...]
 _MOST = 1000
 _LONGEST = 200
 _LARGEST = 2_000_000
+_DEAREST = 1_000_000
 _VERSION = re.compile(r"genai_prices-(.+)\.dist-info")
 
 
@@ -102,7 +103,7 @@ def _user(otherwise: int) -> int:
 
 
 def _sound(prices: Prices | None) -> bool:
-    """Whether these can be prices at all: days and tiers in their order, and nothing below nothing."""
+    """Whether these can be prices at all: days and tiers in their order, and no price that nobody can count with."""
     if prices is None:
         return True
     days = [line[0] for line in prices]
@@ -114,7 +115,7 @@ def _sound(prices: Prices | None) -> bool:
             steps
             and steps[0][0] == 0
             and [above for above, _ in steps] == sorted(above for above, _ in steps)
-            and all(dollars.is_finite() and dollars >= 0 for _, dollars in steps)
+            and all(dollars.is_finite() and 0 <= dollars <= _DEAREST for _, dollars in steps)
             for line in prices
             for steps in line[1:]
         )

@@ -7,11 +7,15 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 from geminids.process.marker import MARKER, Mark
 
 __all__ = ["guard_run", "guarded", "release_run"]
+
+# Seconds that a guard has to read what it was told, before another one takes its place.
+_PATIENCE = 1.0
 
 
 class _Guard(subprocess.Popen[bytes]):
@@ -51,17 +55,31 @@ def guarded() -> int | None:
 
 def _tell(line: str) -> None:
     global _guard
+    if _guard is not None and _guard.poll() is None and _heard(_guard.pipe, line.encode()):
+        return
     for _ in range(2):
-        if _guard is None or _guard.poll() is not None:
-            _give_up(_guard)
-            _guard = _start()
-            line = "".join(f"run {mark}\n" for mark in sorted(_live))
-        try:
-            os.write(_guard.pipe, line.encode())
+        # Forgotten first: its pipe is closed once, also where no new one can be started.
+        old, _guard = _guard, None
+        _give_up(old)
+        _guard = _start()
+        # Somebody has ended or stopped the one before: a new one is told of every live run.
+        if _heard(_guard.pipe, "".join(f"run {mark}\n" for mark in sorted(_live)).encode()):
             return
+
+
+def _heard(pipe: int, data: bytes) -> bool:
+    """Whether all of it could be written. The pipe of one that was stopped is full some day, and holds up no run."""
+    until = time.monotonic() + _PATIENCE
+    while data:
+        try:
+            data = data[os.write(pipe, data) :]
+        except BlockingIOError:
+            if time.monotonic() > until:
+                return False
+            time.sleep(0.005)
         except BrokenPipeError:
-            _give_up(_guard)  # somebody ended it: a new one is told of every live run
-            _guard = None
+            return False
+    return True
 
 
 def _start() -> _Guard:
@@ -70,6 +88,8 @@ def _start() -> _Guard:
     program = Path(__file__).with_name("guard_main.py")
     theirs, ours = os.pipe()
     try:
+        ours = _out_of_the_way(ours)
+        os.set_blocking(ours, False)
         guard = _Guard(
             # -I -S: no user site, no .pth files; it starts in 10 ms and imports psutil only when it must act.
             [
@@ -98,11 +118,23 @@ def _start() -> _Guard:
     return guard
 
 
+def _out_of_the_way(fd: int) -> int:
+    """The same behind 0, 1 and 2, which a host may have closed: whoever takes these would take the guard's pipe."""
+    if fd > 2 or os.name == "nt":
+        return fd
+    import fcntl
+
+    moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3)
+    os.close(fd)
+    return moved
+
+
 def _give_up(guard: _Guard | None) -> None:
-    """Close what is left of a guard that somebody ended."""
+    """Close what is left of a guard that somebody ended, or stopped."""
     if guard is not None:
+        # First: at the end of its pipe it would end all live runs, should it wake up.
+        guard.kill()
         os.close(guard.pipe)
-        guard.kill()  # broken pipe: it is dying, and has nothing to read any more
         guard.wait()
 
 

@@ -120,8 +120,9 @@ class Attempting:
                 self._tell("warning", f"no further attempt: {after.why_not}")
             if after.again is None or self._stop is not None:
                 return after.ending
-            if not await self._goes_on(after.again):
-                return after.ending if self._stop is None else Ending("interrupted", self._stop)
+            ended = await self._goes_on(after.ending, after.again)
+            if ended is not None:
+                return ended
 
     async def _over(self, lane: HeadlessLane | WarmLane) -> After:
         from functools import partial
@@ -139,6 +140,7 @@ class Attempting:
             answer=lane.redacted(self._fold.answer),
             session_id=lane.session_id,
             tool_calls=self._fold.tool_calls,
+            given_up=lambda: self._stop,
         )
         # In a thread: megabytes are checked by a schema for seconds, and the caller's other tasks go on.
         return await anyio.to_thread.run_sync(over) if self._attempts.has_form else over()
@@ -152,15 +154,15 @@ class Attempting:
             return ending
         return msgspec.structs.replace(ending, reason=f"timed out after {whole:g} s")
 
-    async def _goes_on(self, again: Again) -> bool:
-        """Wait, and begin the next attempt; False where nobody wants it any more, or it cannot be."""
+    async def _goes_on(self, ending: Ending, again: Again) -> Ending | None:
+        """Wait, and begin the next attempt; how the run ends where nobody wants it any more, or it cannot be."""
         import anyio
 
         left = self._time_left()
         if left is not None and again.delay >= left:
             told = f"it would begin in {again.delay:.1f} s, and the time-out leaves {left:.1f} s"
             self._tell("warning", f"no further attempt: {told}; {again.why.partition(';')[0]}")
-            return False
+            return ending
         when = f", in {again.delay:.1f} s" if again.delay else ""
         self._tell("info" if again.why.startswith("schema_mismatch") else "warning", again.why + when)
         self._between = anyio.Event()
@@ -168,9 +170,9 @@ class Attempting:
             await self._between.wait()
         self._between = None
         if self._stop is not None:
-            return False
+            return Ending("interrupted", self._stop)
         try:
-            self._begin_again(again)
+            return self._begin_again(again)
         except (Refused, SessionError) as error:
             text = error.failure.message if isinstance(error, Refused) else error.message
         except OSError as error:
@@ -178,12 +180,10 @@ class Attempting:
         except Exception as error:
             # A mistake of ours must not cost the caller what the run had come to.
             text = f"geminids itself failed: {type(error).__name__}: {error}"
-        else:
-            return True
         self._tell("error", f"no further attempt: {text}")
-        return False
+        return ending
 
-    def _begin_again(self, again: Again) -> None:
+    def _begin_again(self, again: Again) -> Ending | None:
         before = self.lane
         assert before is not None
         usage = self.usage()
@@ -195,9 +195,14 @@ class Attempting:
         except BaseException:
             self._ledger.attempt -= 1
             raise
+        if lane.pid is None:
+            # Others have used the budget up meanwhile. Nothing was started, so that all else is told of the one before.
+            self._ledger.attempt -= 1
+            return lane.ending()
         self.ended += before.ended
         self._attempts.begun(again, usage)
         self.lane = lane
+        return None
 
     def _options_for(self, again: Again) -> Options:
         """The options of the next attempt, whose session is looked up and held."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeGuard
 
 import msgspec
@@ -62,11 +62,20 @@ class Attempts:
         """Whether the answer must be of a form."""
         return self._wanted is not None
 
-    def over(self, ending: Ending, *, answer: str, session_id: str | None, tool_calls: int) -> After:
-        """One attempt is over. It may take a while: an answer can be long, and a schema slow."""
+    def over(
+        self,
+        ending: Ending,
+        *,
+        answer: str,
+        session_id: str | None,
+        tool_calls: int,
+        given_up: Callable[[], str | None] = lambda: None,
+    ) -> After:
+        """One attempt is over. It may take a while: an answer can be long, and a schema slow; `given_up` says why
+        nobody waits for that any more."""
         self._acted = self._acted or tool_calls > 0
         if ending.outcome == "success" and self._wanted is not None:
-            return self._valid(self._wanted, ending, answer, session_id)
+            return self._valid(self._wanted, ending, answer, session_id, given_up)
         if ending.outcome != "failed":
             return After(ending)
         self._failures += 1
@@ -92,10 +101,19 @@ class Attempts:
         """The tokens of all attempts."""
         return sum_of([*self._usages, last]) if self._usages else last
 
-    def _valid(self, wanted: Wanted, ending: Ending, answer: str, session_id: str | None) -> After:
+    def _valid(
+        self,
+        wanted: Wanted,
+        ending: Ending,
+        answer: str,
+        session_id: str | None,
+        given_up: Callable[[], str | None],
+    ) -> After:
         from geminids.run.extract_aside import checked_in_time  # imported late: jsonschema
 
-        found = checked_in_time(answer, wanted.schema)
+        found = checked_in_time(answer, wanted.schema, given_up=given_up)
+        if found is None:
+            return After(Ending("interrupted", given_up()))
         problems = found.problems
         if found.found:
             try:

@@ -206,6 +206,7 @@ class RunGate:
             self.lease = self._opened(env, key, secrets)
         elif not self.lease.usable:
             self.lease = self.lease.renewed()
+            self.lease.begin()  # at once: the run, or its first attempt, has begun long ago
             # A chat that was silent has not heard of the death, and has no use for it any more.
             for letter in self.mailbox.take():
                 if getattr(letter, "kind", None) != "gone":

@@ -24,7 +24,14 @@ if TYPE_CHECKING:
     from geminids.run.warm.lane import WarmLane
     from geminids.run.warm.permission import OnPermission
 
-__all__ = ["Lanes"]
+__all__ = ["Lanes", "for_one_attempt"]
+
+
+def for_one_attempt(options: Options) -> Options:
+    """Where we try a run again, the CLI tries each request once: its own ten attempts and ours would multiply."""
+    if (options.retries or options.fallback_models) and options.max_attempts is None:
+        return msgspec.structs.replace(options, max_attempts=1)
+    return options
 
 
 class Lanes:
@@ -57,9 +64,7 @@ class Lanes:
         if self.scratch is not None:
             self.scratch.close()
             self.scratch = None
-        if (options.retries or options.fallback_models) and options.max_attempts is None:
-            # The CLI's own ten attempts and ours would multiply.
-            options = msgspec.structs.replace(options, max_attempts=1)
+        options = for_one_attempt(options)
         lane = self._warm(prompt, options) if self._on_permission is not None else None
         return self._headless(prompt, options, resumed) if lane is None else lane
 

@@ -87,7 +87,7 @@ def retry_of(
         resume=session_id if has_acted else options.resume,
         model=model,
         prompt=GO_ON if has_acted else None,
-        why=f"{failure.kind}: {failure.message}; the next attempt {how}{named}",
+        why=f"{failure.kind}: {failure.message.rstrip('. ')}; the next attempt {how}{named}",
     )
 
 

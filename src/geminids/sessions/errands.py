@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from datetime import UTC, datetime
+from typing import Annotated
 
 import msgspec
 
@@ -15,6 +16,8 @@ __all__ = ["Errand", "months", "read_month", "time_of", "write_down"]
 _NAME = re.compile(r"\d{4}-\d{2}\.jsonl")
 # So many months are kept. By their number, not by the clock: one that is wrong must not empty the folder.
 _KEPT = 13
+# What is below nothing was not written by us, and would take away from what others have spent.
+_Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class Errand(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -30,11 +33,11 @@ class Errand(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     session: str | None = None
     project: str | None = None
     model: str | None = None
-    input: int = 0
-    cached: int = 0
-    output: int = 0
-    thinking: int = 0
-    tool: int = 0
+    input: _Count = 0
+    cached: _Count = 0
+    output: _Count = 0
+    thinking: _Count = 0
+    tool: _Count = 0
     free: bool = False
     agent: bool = False
 

@@ -44,7 +44,8 @@ ABILITIES: tuple[Ability, ...] = (
     Ability("raw_output",                "0.27",   None,   "--raw-output"),
     Ability("private_home",              "0.25",   None,   "a home of its own by GEMINI_CLI_HOME"),
     Ability("system_settings",           None,     "0.60", "GEMINI_CLI_SYSTEM_SETTINGS_PATH for any file"),
-    Ability("resume",                    "0.15",   None,   "--resume"),
+    # 0.15 to 0.18 take no prompt on stdin with it, and --prompt puts a text of their own into the answer.
+    Ability("resume",                    "0.19",   None,   "--resume for a prompt on stdin"),
     Ability("resume_latest_starts_fresh", "0.34",  None,   "a fresh start of --resume latest"),
     Ability("session_id_flag",           "0.41",   None,   "--session-id"),
     Ability("session_file_flag",         "0.43",   None,   "--session-file"),
@@ -99,7 +100,7 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
     """What one release can do. `tested` is False where nobody tried: abilities are then a guess.
 
     >>> release_of("0.11.3").lacks("resume")
-    'Gemini CLI 0.11.3 has no --resume (needs 0.15 or newer)'
+    'Gemini CLI 0.11.3 has no --resume for a prompt on stdin (needs 0.19 or newer)'
     """
 
     version: str | None

@@ -59,6 +59,8 @@ def _head(event: Finished, seen: Seen) -> Text:
     line = Text.assemble((f"{mark} {event.outcome.replace('_', ' ')}{kind}", style))
     if seen.started is not None:
         line.append(f" {joint} {duration(event.duration_ms)}")
+    if event.attempts > 1:
+        line.append(f" · {count(event.attempts, 'attempt', 'attempts')}")
     models = one_line(_models(event, seen))
     if models:
         line.append(f" · {models}")

@@ -1,13 +1,18 @@
-"""Plain output for pipes: the events as JSON lines, the answer alone, or its value."""
+"""Plain output for pipes: the events as JSON lines, the answer alone, or its value; what is waited for on stderr."""
 
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 
 from geminids.events.encoding import encode_json
-from geminids.events.model import Event, Finished, encode_event
+from geminids.events.model import Event, Finished, Notice, encode_event
+from geminids.views.safe import one_line
 
 __all__ = ["flush", "print_answer", "print_events", "print_value"]
+
+# A log of a run that nobody watches says why it takes long.
+_TOLD = ("next_attempt", "stall")
 
 
 def print_events(*events: Event) -> None:
@@ -20,6 +25,7 @@ def print_events(*events: Event) -> None:
 
 def print_answer(*events: Event) -> None:
     """The answer, when it is whole."""
+    _say_waits(*events)
     if not sys.stdout:
         return
     for event in events:
@@ -30,9 +36,17 @@ def print_answer(*events: Event) -> None:
 
 def print_value(*events: Event) -> None:
     """The JSON value that a schema asked for, or nothing: a program reads it."""
+    _say_waits(*events)
     for event in events:
         if sys.stdout and isinstance(event, Finished) and event.outcome == "success":
             sys.stdout.buffer.write(encode_json(event.value) + b"\n")
+
+
+def _say_waits(*events: Event) -> None:
+    for event in events:
+        if isinstance(event, Notice) and event.code in _TOLD and event.level == "warning" and sys.stderr:
+            with suppress(OSError):  # nobody reads it
+                print(f"geminids: {one_line(event.message)}", file=sys.stderr, flush=True)
 
 
 def flush() -> None:

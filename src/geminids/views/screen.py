@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from io import StringIO
 from typing import IO
 
@@ -26,6 +27,8 @@ _ASCII = str.maketrans(
 
 class Screen:
     """Collects what is written until `flush`, which raises `BrokenPipeError` once where nobody reads.
+
+    A full disk raises its own OSError, once as well.
 
     The cursor always rests where the text ends; the changing line is drawn from there and left again. So text
     is written as it comes, and to erase below the cursor is to erase that line.
@@ -124,8 +127,10 @@ class Screen:
             self._file.write(text)
             self._file.flush()
         except OSError as error:
-            # EPIPE from a pipe, EIO from a terminal that was closed.
             self._gone = True
+            if error.errno not in (errno.EPIPE, errno.EIO):
+                raise
+            # EPIPE from a pipe, EIO from a terminal that was closed.
             raise BrokenPipeError(*error.args) from error
 
     def close(self) -> None:
@@ -134,7 +139,7 @@ class Screen:
         self.new_line()
         try:
             self.flush()
-        except BrokenPipeError:
+        except OSError:
             pass
 
     def _begin_row(self) -> None:

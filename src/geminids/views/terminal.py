@@ -10,7 +10,17 @@ from typing import IO
 from rich.cells import cell_len
 from rich.text import Text as Styled
 
-from geminids.events.model import Event, Finished, Notice, Started, Text, Thought, ToolFinished, ToolStarted
+from geminids.events.model import (
+    Event,
+    Finished,
+    Notice,
+    Started,
+    Text,
+    Thought,
+    TokensUsed,
+    ToolFinished,
+    ToolStarted,
+)
 from geminids.views.amounts import duration
 from geminids.views.footer import Seen, footer
 from geminids.views.safe import clean, one_line
@@ -22,6 +32,8 @@ __all__ = ["TerminalView"]
 _MARKS = {"ok": ("✓", "green"), "failed": ("✗", "red"), "denied": ("⊘", "yellow"), "cancelled": ("◌", "dim")}
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _ASCII_FRAMES = "|/-\\"
+# What the CLI says of a request that it gives up.
+_OF_A_FAILURE = ("api_error", "gave_up")
 _OFFLINE = "offline: the answers come from a script, not from a model; the CLI and its tools are real"
 
 
@@ -47,6 +59,8 @@ class TerminalView:
         self._seen = Seen(offline=offline, home=home)
         self._titles: dict[str, str] = {}
         self._in_text = False
+        self._unsaid: list[Notice] = []
+        """A request failed, as the CLI says it: not shown where the failure itself is what comes next."""
 
     @property
     def live(self) -> bool:
@@ -90,6 +104,7 @@ class TerminalView:
             text = text.lstrip("\n")
             if not text:
                 return
+            self._say_unsaid()
             self._screen.gap()
             self._in_text = True
         self._seen.answered = True
@@ -97,24 +112,45 @@ class TerminalView:
 
     def _take(self, event: Event) -> None:
         self._status.see(event, self._clock())
+        if isinstance(event, Notice):
+            self._notice(event)
+            return
+        if isinstance(event, Finished) and event.failure is not None:
+            self._unsaid.clear()
+        if not isinstance(event, TokensUsed):
+            self._say_unsaid()
         if isinstance(event, ToolStarted):
             self._titles[event.id] = one_line(event.title or event.name)
             self._below_text()
         elif isinstance(event, ToolFinished):
             self._tool(event)
-        elif isinstance(event, Notice):
-            if event.code == "stall":
-                self._below_text()
-                self._screen.line(Styled(f"… {one_line(event.message)}", "yellow"), indent=2)
-            elif event.level in ("warning", "error") and event.code != "retry":
-                self._below_text()
-                self._screen.paragraph(Styled(f"! {one_line(event.message)}", "yellow"), indent=2)
         elif isinstance(event, Started):
             self._started(event)
         elif isinstance(event, Thought):
             self._seen.answered = True
         elif isinstance(event, Finished):
             self._finished(event)
+
+    def _notice(self, event: Notice) -> None:
+        if event.code in _OF_A_FAILURE:
+            self._unsaid.append(event)
+        elif event.code == "stall":
+            self._remark("…", event)
+        elif event.code == "next_attempt":
+            self._unsaid.clear()
+            self._remark("!", event)
+        elif event.level in ("warning", "error") and event.code != "retry":
+            self._say_unsaid()
+            self._remark("!", event)
+
+    def _remark(self, mark: str, event: Notice) -> None:
+        self._below_text()
+        self._screen.paragraph(Styled(f"{mark} {one_line(event.message)}", "yellow"), indent=2)
+
+    def _say_unsaid(self) -> None:
+        unsaid, self._unsaid = self._unsaid, []
+        for event in unsaid:
+            self._remark("!", event)
 
     def _below_text(self) -> None:
         """Tools and notices stand apart from text, and together among themselves."""

@@ -29,7 +29,7 @@ _HINTS: dict[FailureKind, str] = {
     "cli_unsupported": "Install a newer release with `geminids install`.",
     "bad_prompt": "Mend the prompt; `literal=True` takes a leading `/` and `@path` as plain text.",
     "bad_option": "Mend the option that the message names.",
-    "schema_mismatch": "Simplify the schema, or allow more attempts.",
+    "schema_mismatch": "Simplify the schema, or allow more tries (schema_tries).",
     "protocol": "Report this with the release and the recorded stream.",
 }
 

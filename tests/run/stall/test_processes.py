@@ -8,13 +8,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import psutil
 import pytest
 
+from geminids.events.model import ToolStarted
 from geminids.process.marker import MARKER, new_mark
-from geminids.run.stall.processes import Look, Seen, bytes_read, cpu_percent, look_at
+from geminids.run.stall.processes import Look, Seen, cpu_percent, look_at, reads_of
 from geminids.run.stall.reads import Reads
 from geminids.run.stall.situation import Situation
 from geminids.run.stall.waits import waits_on
@@ -36,11 +38,19 @@ def start() -> Iterator[Callable[..., int]]:
     for child in started:
         below = psutil.Process(child.pid).children(recursive=True)
         os.killpg(child.pid, signal.SIGKILL)
-        psutil.wait_procs(below, 10)
+        soon(partial(all_gone, below))
         for pipe in (child.stdin, child.stdout):
             if pipe is not None:
                 pipe.close()
         child.wait()
+
+
+def all_gone(processes: list[psutil.Process]) -> bool:
+    """Ended, whether or not init has collected them, which may take it seconds."""
+    try:
+        return not any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in processes)
+    except psutil.NoSuchProcess:
+        return False  # just now: the next look tells
 
 
 def soon(ask: Callable[[], Any]) -> Any:
@@ -186,4 +196,15 @@ def test_what_a_process_reads(start: Callable[..., int]) -> None:
     finally:
         child.stdin.close()
         child.wait()
-    assert bytes_read(2**22 + 1) is None
+    assert reads_of(2**22 + 1) is None
+
+
+def test_node_wakes_itself_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By 8 bytes each: several between two looks are no word of anybody's; what is read beside them is."""
+    told = iter([(1000, 10), (1008, 11), (1024, 13), (1104, 23), (1127, 25), (1207, 26)])
+    monkeypatch.setattr("geminids.run.stall.processes.reads_of", lambda pid: next(told))
+    shell = ToolStarted(
+        at=0, seq=0, attempt=1, turn=1, id="t", name="run_shell_command", kind="execute", title="", input={}
+    )
+    situation, reads = Situation(pid=1, tools=(shell,)), Reads()
+    assert [reads.grew(situation) for _ in range(6)] == [False, False, False, False, True, True]

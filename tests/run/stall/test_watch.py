@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -22,35 +25,38 @@ def stalls(events: list[Any]) -> list[Any]:
     return [one for one in events if isinstance(one, Notice) and one.code == "stall"]
 
 
-def watched(options: Any) -> tuple[list[Any], list[float]]:
-    """The events, and when each stall was told, from the first event on."""
-    events, times, began = [], [], time.monotonic()
-    for event in geminids.stream_sync("hi", options):
-        events.append(event)
-        if isinstance(event, Notice) and event.code == "stall":
-            times.append(time.monotonic() - began)
-    return events, times
+def watched(options: Any, enough: int | None = None, told: Path | None = None) -> list[Any]:
+    """The events, to the end or until so many stalls were told; `told` is a file that is made at the first."""
+    events: list[Any] = []
+    run: Any = geminids.stream_sync("hi", options)
+    with contextlib.closing(run):
+        for event in run:
+            events.append(event)
+            if isinstance(event, Notice) and event.code == "stall":
+                if told is not None:
+                    told.touch()
+                if len(stalls(events)) == enough:
+                    break
+    return events
 
 
 def test_a_cli_that_does_nothing(stand_in: Any) -> None:
     """No connection and no CPU; told after N, then after 2 N more: the intervals grow."""
-    events, times = watched(stand_in("out(INIT)\ntime.sleep(4.2)\nout(DONE)", stall_after=1))
+    events = watched(stand_in("out(INIT)\ntime.sleep(60)", stall_after=1), enough=2)
     first, second = stalls(events)
     assert (first.stall.cause, second.stall.cause) == ("idle", "idle")
     (started,) = (one for one in events if isinstance(one, geminids.Started))
     assert first.stall.pid == started.pid
     assert "no connection is open, no CPU" in first.message
-    assert 1.0 <= times[0] < 3.0
-    assert 1.6 < times[1] - times[0] < 3.0
+    # From the last word on: what a busy machine takes to start it is no silence.
+    last = events[events.index(first) - 1]
+    assert 950 <= first.at - last.at < 3000
+    assert 1600 < second.at - first.at < 4000
 
 
 def test_a_cli_that_works(stand_in: Any) -> None:
     """It uses a core, and is not said to hang."""
-    events, _ = watched(
-        stand_in(
-            "out(INIT)\nuntil = time.time() + 3\nwhile time.time() < until: pass\nout(DONE)", stall_after=1
-        )
-    )
+    events = watched(stand_in("out(INIT)\nwhile True: pass", stall_after=1), enough=1)
     assert {one.stall.cause for one in stalls(events)} == {"busy"}
     assert stalls(events)[0].stall.cpu > 10
 
@@ -59,32 +65,32 @@ def test_a_cli_that_works(stand_in: Any) -> None:
 def test_a_stream_is_no_stall(stand_in: Any, streams: bool) -> None:
     """Pieces that come more often than N are no silence; the same time without them is."""
     piece = "out(say('a'))" if streams else "pass"
-    body = f"out(INIT)\nfor _ in range(20):\n    time.sleep(0.15)\n    {piece}\nout(DONE)"
-    events, _ = watched(stand_in(body, stall_after=1))
+    body = f"out(INIT)\nfor _ in range(14):\n    time.sleep(0.15)\n    {piece}\nout(DONE)"
+    events = watched(stand_in(body, stall_after=1), enough=1)
     assert bool(stalls(events)) is not streams
 
 
 def test_noise_on_stderr_is_silence(stand_in: Any) -> None:
     """What only chatters on stderr has not moved the run forward."""
-    body = "out(INIT)\nfor _ in range(20):\n    time.sleep(0.1)\n    out('noise\\n', 2)\nout(DONE)"
-    events, _ = watched(stand_in(body, stall_after=1))
-    assert len(stalls(events)) == 1
+    body = "out(INIT)\nfor _ in range(300):\n    time.sleep(0.1)\n    out('noise\\n', 2)\nout(DONE)"
+    events = watched(stand_in(body, stall_after=1), enough=1)
+    assert stalls(events)
 
 
 def test_never(stand_in: Any) -> None:
     """`stall_after=None` gives no notice; an idle time-out says all the same what it waited for."""
-    events, _ = watched(stand_in("out(INIT)\ntime.sleep(60)", stall_after=None, idle_timeout=2))
+    events = watched(stand_in("out(INIT)\ntime.sleep(60)", stall_after=None, idle_timeout=1.5))
     assert stalls(events) == []
     assert events[-1].outcome == "timed_out"
-    assert events[-1].reason.startswith("timed out: 2 s of silence in which no tool ran; the CLI (pid ")
+    assert events[-1].reason.startswith("timed out: 1.5 s of silence in which no tool ran; the CLI (pid ")
     assert "no connection is open, no CPU" in events[-1].reason
     assert (events[-1].stall.cause, events[-1].stall.cpu < 10) == ("idle", True)
 
 
 def test_other_deadlines_are_what_they_were(stand_in: Any) -> None:
     """A limit for the whole run has nothing to do with silence."""
-    events, _ = watched(stand_in("out(INIT)\ntime.sleep(60)", stall_after=1, timeout=2.5))
-    assert (events[-1].outcome, events[-1].reason) == ("timed_out", "timed out after 2.5 s")
+    events = watched(stand_in("out(INIT)\ntime.sleep(60)", stall_after=0.5, timeout=1.5))
+    assert (events[-1].outcome, events[-1].reason) == ("timed_out", "timed out after 1.5 s")
     assert events[-1].stall is None
 
 
@@ -92,12 +98,8 @@ def test_a_shell_with_children(stand_in: Any) -> None:
     """The command, its pid, its children, and that it does nothing; secrets in command lines are masked."""
     secret = "AIzaSyA-not-a-real-key-but-long-enough-000"
     command = f"sleep 300; echo {secret}"
-    body = (
-        f"out(INIT + {TOOL % command})\n"
-        f"child = subprocess.Popen(['bash', '-c', {command!r}])\ntime.sleep(3)\n"
-        "subprocess.run(['pkill', '-P', str(child.pid)])\nchild.kill()\nchild.wait()\nout(DONE)"
-    )
-    events, _ = watched(stand_in(body, stall_after=1, env={"GEMINI_API_KEY": secret}))
+    body = f"out(INIT + {TOOL % command})\nsubprocess.run(['bash', '-c', {command!r}])"
+    events = watched(stand_in(body, stall_after=1, env={"GEMINI_API_KEY": secret}), enough=1)
     stall = stalls(events)[0].stall
     assert (stall.cause, stall.tool, stall.waits_on) == ("tool", "run_shell_command", None)
     assert stall.cpu is not None and stall.cpu < 10
@@ -111,9 +113,9 @@ def test_a_shell_that_waits_on_its_stdin(stand_in: Any) -> None:
     """`cat` without a file reads what nobody writes."""
     body = (
         f"out(INIT + {TOOL % 'cat'})\nchild = subprocess.Popen(['cat'], stdin=subprocess.PIPE)\n"
-        "time.sleep(2.5)\nchild.communicate()\nout(DONE)"
+        "time.sleep(60)"
     )
-    stall = stalls(watched(stand_in(body, stall_after=1))[0])[0].stall
+    stall = stalls(watched(stand_in(body, stall_after=1), enough=1))[0].stall
     assert (stall.cause, stall.command, stall.waits_on) == ("tool", "cat", "stdin")
 
 
@@ -121,9 +123,9 @@ def test_processes_that_come_and_go(stand_in: Any) -> None:
     """A tool that starts and ends programs all the time, while it is looked at, breaks nothing."""
     body = (
         f"out(INIT + {TOOL % 'make'})\nchild = subprocess.Popen(['bash', '-c', 'while :; do /bin/true; done'])\n"
-        "time.sleep(3)\nchild.kill()\nchild.wait()\nout(DONE)"
+        "time.sleep(2)\nchild.kill()\nchild.wait()\nout(DONE)"
     )
-    events, _ = watched(stand_in(body, stall_after=0.2))
+    events = watched(stand_in(body, stall_after=0.2))
     assert {one.stall.cause for one in stalls(events)} == {"tool"}
     assert events[-1].outcome == "success"
 
@@ -131,15 +133,17 @@ def test_processes_that_come_and_go(stand_in: Any) -> None:
 def test_a_retry_that_stderr_tells(stand_in: Any) -> None:
     """Which attempt, of how many, after what, and when the next one comes; over when the CLI speaks again."""
     body = (
-        "out(INIT)\nout('Attempt 3 failed: Quota. Retrying after 12000ms...\\n', 2)\ntime.sleep(1.7)\n"
-        "out(say('a'))\ntime.sleep(1.7)\nout(DONE)"
+        "out(INIT)\nout('Attempt 3 failed: Quota. Retrying after 12000ms...\\n', 2)\n"
+        "while not os.path.exists('told'): time.sleep(0.05)\n"
+        "out(say('a'))\ntime.sleep(60)"
     )
-    events, _ = watched(stand_in(body, stall_after=1, model="flash"))
+    options = stand_in(body, stall_after=1, model="flash")
+    events = watched(options, enough=2, told=Path(options.cwd, "told"))
     first, second = stalls(events)
-    assert first.message == "API retry 3 of 10 after HTTP 429, next in about 11 s"
+    assert re.fullmatch(r"API retry 3 of 10 after HTTP 429, next in about (9|10|11) s", first.message)
     stall = first.stall
     assert (stall.cause, stall.attempt, stall.of, stall.http_status) == ("retry", 3, 10, 429)
-    assert 10 < stall.next_s < 12
+    assert 8.5 < stall.next_s < 12
     assert second.stall.cause == "idle"
 
 
@@ -147,22 +151,22 @@ def test_a_retry_that_stderr_tells(stand_in: Any) -> None:
 @pytest.mark.parametrize("reads", [True, False])
 def test_a_shell_that_prints(stand_in: Any, reads: bool) -> None:
     """What the CLI reads of a tool is no silence, though it tells it at the end alone; a tool that is mute is."""
-    command = "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do echo this is a line; sleep 0.2; done"
-    told = command if reads else "sleep 2.5"
+    command = "for i in 1 2 3 4 5 6 7 8 9 10; do echo this is a line; sleep 0.2; done"
+    told = command if reads else "sleep 60"
     body = (
         f"out(INIT + {TOOL % told})\nchild = subprocess.Popen(['bash', '-c', {told!r}], stdout=subprocess.PIPE)\n"
         "while os.read(child.stdout.fileno(), 100): pass\nchild.wait()\nout(DONE)"
     )
-    events, _ = watched(stand_in(body, stall_after=1))
+    events = watched(stand_in(body, stall_after=1), enough=1)
     assert bool(stalls(events)) is not reads
 
 
 @pytest.mark.parametrize("after", [0.001, 10**8])
 def test_any_number_of_seconds(stand_in: Any, after: float) -> None:
     """A tiny one asks for many words, and gets them without a core of its own; a huge one for none."""
-    options = stand_in("out(INIT)\ntime.sleep(2.5)\nout(DONE)", stall_after=after)
+    options = stand_in("out(INIT)\ntime.sleep(1.5)\nout(DONE)", stall_after=after)
     spent = time.process_time()
-    events, _ = watched(options)
+    events = watched(options)
     found = len(stalls(events))
     assert 0 < found < 20 if after < 1 else found == 0
     assert time.process_time() - spent < 1.5
@@ -171,7 +175,7 @@ def test_any_number_of_seconds(stand_in: Any, after: float) -> None:
 @pytest.mark.anyio
 async def test_nothing_is_left(stand_in: Any, anyio_backend: str) -> None:
     """On either event loop: words while it is silent, none after the end, and no task that looks on."""
-    options = stand_in("out(INIT)\ntime.sleep(1.5)\nout(DONE)", stall_after=0.5)
+    options = stand_in("out(INIT)\ntime.sleep(1.2)\nout(DONE)", stall_after=0.4)
     async with geminids.open_run("hi", options) as run:
         events = [event async for event in run]
     assert stalls(events)

@@ -12,7 +12,7 @@ import psutil
 
 from geminids.process.marker import MARKER
 
-__all__ = ["Look", "Seen", "bytes_read", "cpu_percent", "look_at"]
+__all__ = ["Look", "Seen", "cpu_percent", "look_at", "reads_of"]
 
 # Of a herd of thousands, so many are enough to say what it is; all of them are counted.
 _MOST = 300
@@ -78,11 +78,12 @@ def look_at(pid: int, *, peers: bool = False, shell_since: float | None = None) 
     )
 
 
-def bytes_read(pid: int) -> int | None:
-    """How many bytes this process has read, from whatever it has open; Linux alone tells."""
+def reads_of(pid: int) -> tuple[int, int] | None:
+    """How many bytes this process has read, from whatever it has open, and in how many calls; Linux alone tells."""
     try:
         with open(f"/proc/{pid}/io", "rb") as file:
-            return int(file.readline().split()[1])
+            told, _, calls = (int(file.readline().split()[1]) for _ in range(3))
+            return told, calls
     except (OSError, ValueError, IndexError):
         return None
 

@@ -8,8 +8,9 @@ __all__ = ["Reads"]
 
 # A piece of an answer is longer, with all that stands around it; the ping of an MCP server is shorter.
 _LEAST_ANSWER = 64
-# Node reads 8 bytes now and then to wake itself up.
 _LEAST_PRINTED = 12
+# Node reads 8 bytes now and then to wake itself up; on a busy machine several times between two looks.
+_WAKES_UP = 8
 
 
 class Reads:
@@ -17,25 +18,27 @@ class Reads:
 
     def __init__(self) -> None:
         self._pid: int | None = None
-        self._bytes: int | None = None
+        self._before: tuple[int, int] | None = None
 
     @property
     def are_known(self) -> bool:
-        return self._bytes is not None
+        return self._before is not None
 
     def grew(self, situation: Situation) -> bool:
         """Whether it has read something worth the name since it was last asked; costs microseconds."""
         if not _say_more(situation):
-            self._bytes = None
+            self._before = None
             return False
-        from geminids.run.stall.processes import bytes_read
+        from geminids.run.stall.processes import reads_of
 
         assert situation.pid is not None
-        before, self._bytes = self._bytes, bytes_read(situation.pid)
-        if before is None or self._bytes is None or situation.pid != self._pid:
+        before, self._before = self._before, reads_of(situation.pid)
+        if before is None or self._before is None or situation.pid != self._pid:
             self._pid = situation.pid
             return False
-        return self._bytes - before >= (_LEAST_PRINTED if situation.shells else _LEAST_ANSWER)
+        read, calls = (now - then for now, then in zip(self._before, before, strict=True))
+        least = _LEAST_PRINTED if situation.shells else _LEAST_ANSWER
+        return read >= least and read > calls * _WAKES_UP
 
 
 def _say_more(situation: Situation) -> bool:
