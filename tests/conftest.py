@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -27,6 +28,10 @@ collect_ignore = ["referees"]
 # A busy machine is no finding. Half of the usual examples: there are hundreds of such tests, run many times a day.
 hypothesis.settings.register_profile("geminids", deadline=None, database=None, max_examples=50)
 hypothesis.settings.load_profile("geminids")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # Tests that a shell has started in its background; what they start would inherit it and hear no Ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 NEWEST = "0.61.0"
 OLDER = "0.41.2"
