@@ -143,10 +143,10 @@ def test_the_chat_whose_turns_share_a_budget(make_world: Any) -> None:
         pool = geminids.Pool(without_gateway(world, google, max_requests=10), size=1)
         async with pool, pool.chat() as chat, pool.chat() as neighbour:
             first = await chat.ask("hello")
-            sent = asked_of(google)
-            assert 10 <= sent <= 11
             second = await chat.ask("and now?")
-            assert asked_of(google) == sent
+            # One may have been on its way when the first turn was stopped; the second has asked nothing.
+            assert 10 <= asked_of(google) <= 11
+            assert not [one for one in google.asked if "and now?" in str(one.user_texts)]
             google.asked.clear()
             third = await neighbour.ask("short")
             assert asked_of(google) == 2
