@@ -146,7 +146,7 @@ def test_the_chat_whose_turns_share_a_budget(make_world: Any) -> None:
             second = await chat.ask("and now?")
             # One may have been on its way when the first turn was stopped; the second has asked nothing.
             assert 10 <= asked_of(google) <= 11
-            assert not [one for one in google.asked if "and now?" in str(one.user_texts)]
+            assert not [one for one in google.asked if "and now?" in str(one.request.user_texts)]
             google.asked.clear()
             third = await neighbour.ask("short")
             assert asked_of(google) == 2
