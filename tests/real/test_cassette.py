@@ -110,6 +110,7 @@ def test_recorded_and_replayed(studio: Studio) -> None:
     """With the server gone and in another folder: the same events, the same files, and nothing to remark."""
     there, recorded = studio.record()
     here, replayed = studio.replay()
+    assert replayed[-1].outcome == "success", replayed[-1].reason
     assert seen(here, replayed) == seen(there, recorded)
     assert recorded[-1].outcome == "success", recorded[-1]
     assert files(here) == files(there) == {"a.py": "x = 1\n", "out.txt": "hello\n"}
@@ -176,7 +177,7 @@ def test_another_release(make_world: Any, installs: Any, made_on: str, replayed_
     install(replayed_on, places=installs)
     there, recorded = studio.record()
     here, replayed = studio.replay(gemini=replayed_on)
-    assert (replayed[-1].outcome, replayed[-1].text) == ("success", recorded[-1].text)
+    assert (replayed[-1].outcome, replayed[-1].text) == ("success", recorded[-1].text), replayed[-1].reason
     assert files(here) == files(there)
     told = [event.message for event in replayed if isinstance(event, Notice) and "cassette" in event.message]
     assert len(told) == 1
