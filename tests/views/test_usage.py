@@ -263,7 +263,7 @@ def test_long_names() -> None:
     """Of a path that is too long, whole folders at its end are left; the name of a usual model stays whole."""
     one = stored(
         ("2026-11-14T10:00:00.000Z", "gemini-3.1-pro-preview", spent()),
-        project="/home/ada/work/a-service-with-quite-a-long-name/backend/api",
+        project="/repo/ada/work/a-service-with-quite-a-long-name/backend/api",
     )
     lines = [_CODE.sub("", line) for line in shown(report_of([one], ("project", "model")), 80)]
     assert lines[1].split()[:2] == ["…/backend/api", "gemini-3.1-pro-preview"]
