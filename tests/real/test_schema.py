@@ -58,6 +58,19 @@ def test_right_at_the_second_try(world: Any) -> None:
     assert "Who was first?" in str(again.user_texts), "it is the same conversation"
 
 
+@pytest.mark.deep
+def test_nested_references(world: Any) -> None:
+    """What is wrong behind two references is found, asked for again with its place, and right at last."""
+    schema = {
+        "$ref": "#/$defs/people",
+        "$defs": {"people": {"type": "array", "items": {"$ref": "#/$defs/person"}}, "person": SCHEMA},
+    }
+    result = asked(world, f'[{GOOD}, {{"name": "Bob", "age": "old"}}]', f"[{GOOD}]", schema=schema)
+    assert (result.value, result.attempts) == ([{"name": "Ada", "age": 36}], 2), result.failure
+    again = [one for one in world.gateway.requests if one.method == "stream"][-1]
+    assert "/1/age: 'old' is not of type 'integer'" in again.last_user_text
+
+
 def test_never_right(world: Any) -> None:
     """After so many tries: `schema_mismatch`, with the last answer kept."""
     result = asked(world, "no", "never", schema_tries=1)
