@@ -53,14 +53,11 @@ def run(work: Path, *, quick: bool) -> list[Row]:
 
 def _of_a_run(count: int) -> float:
     """Nanoseconds for each request of a run that is over: its tokens are known, its cost is asked for."""
-    from geminids.events.fold import Fold
-    from geminids.events.ledger import Ledger
+    from geminids import Options
     from geminids.events.model import TokensUsed
-    from geminids.run.cost import Bill, cost_of
-    from geminids.run.usage import overseen
+    from geminids.run.cost import Prices
 
-    fold, ledger = Fold(), Ledger()
-    fold.add(
+    requests = [
         TokensUsed(
             at=_NOON,
             seq=number,
@@ -75,10 +72,11 @@ def _of_a_run(count: int) -> float:
             tool=0,
         )
         for number in range(count)
-    )
-    usage = overseen(fold.tokens)
+    ]
+    prices = Prices(Options(), "key", metered=True)
+    prices.load()
     began = time.perf_counter_ns()
-    cost = cost_of(fold, ledger, usage, Bill(auth_mode="key", overseen=True), "success")
+    cost = prices.total(requests, None)
     took = (time.perf_counter_ns() - began) / count
     if cost.basis != "exact" or not cost.usd:
         raise SystemExit(f"the measurement failed: {cost}")

@@ -9,7 +9,9 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
+from statistics import quantiles
 from typing import Any
 
 import anyio
@@ -104,32 +106,81 @@ def run(work: Path, *, quick: bool) -> list[Row]:
     return rows
 
 
+Found = dict[str, list[float]]
+
+
+def _measured(rounds: int, what: str, measure: Callable[[str], float]) -> Found:
+    """Measure both sides in each round, in turns: whichever is second may find the machine warmer or busier."""
+    found: Found = {_DIRECT: [], _THROUGH: []}
+    for number in range(rounds):
+        if number % max(1, rounds // 10) == 0:
+            say(f"  {what}, round {number + 1} of {rounds}")
+        for side in (_DIRECT, _THROUGH) if number % 2 else (_THROUGH, _DIRECT):
+            found[side].append(measure(side))
+    return found
+
+
+def _ratio(name: str, found: Found, bound: float, note: str = "") -> Row:
+    """The median ratio of a round. How far two rounds of the same side are apart shows what noise alone does."""
+    direct, through = found[_DIRECT], found[_THROUGH]
+    ratios = [after / before for before, after in zip(direct, through, strict=True)]
+    noise = [after / before for before, after in pairwise(direct)]
+    spread = (
+        f"Rounds: {_spread(ratios)}; a round without the gateway beside the one before: {_spread(noise)}."
+    )
+    figure = median(ratios)
+    sides = _sides(found, "ms")
+    return Row(
+        name=name,
+        sides=sides,
+        figure=figure,
+        shown=f"{figure:.3f} x",
+        bound=bound,
+        note=f"{spread} {note}".rstrip(),
+    )
+
+
+def _spread(figures: list[float]) -> str:
+    if len(figures) < 2:
+        return "too few"
+    low, _, high = quantiles(figures, n=4)
+    return f"{min(figures):.2f} to {max(figures):.2f}, half of them {low:.2f} to {high:.2f}"
+
+
 def _first_byte(stage: _Stage, rounds: int) -> list[Row]:
-    say(f"  first byte, {rounds} rounds")
-    found: dict[str, list[float]] = {side: [] for side in stage.sides}
-    for _ in range(rounds):
-        for side, times in found.items():
-            times.append(stage.ask(side, words=3, body=200_000)["first"] * 1000)
+    found = _measured(
+        rounds, "first byte", lambda side: stage.ask(side, words=3, body=200_000)["first"] * 1000
+    )
     sides = _sides(found, "µs")
-    added = (sides[1].median - sides[0].median) / 1000
+    differences = [
+        (after - before) / 1000 for before, after in zip(found[_DIRECT], found[_THROUGH], strict=True)
+    ]
+    added = median(differences)
     tail = (_p95(found[_THROUGH]) - _p95(found[_DIRECT])) / 1000
-    name = "gateway: what it adds to the first byte (200 kB asked)"
     return [
-        Row(name=name, sides=sides, figure=added, shown=f"{added:.2f} ms", bound=3),
+        Row(
+            name="gateway: what it adds to the first byte (200 kB asked)",
+            sides=sides,
+            figure=added,
+            shown=f"{added:.2f} ms",
+            bound=1.5,
+            note=f"Rounds: {_spread(differences)}.",
+        ),
         Row(name="    the same at the 95th percentile", sides=(), figure=tail, shown=f"{tail:.2f} ms"),
     ]
 
 
 def _streamed(stage: _Stage, rounds: int) -> list[Row]:
-    found: dict[str, list[float]] = {side: [] for side in stage.sides}
     rates: list[float] = []
-    for number in range(rounds):
-        say(f"  {_CHUNKS} chunks to a bare Node, round {number + 1} of {rounds}")
-        for side, times in found.items():
-            before = stage.used()["cpu"]
-            times.append(stage.ask(side, words=_CHUNKS, body=1000)["all"])
-            if side == _THROUGH:
-                rates.append(_CHUNKS / (stage.used()["cpu"] - before))
+
+    def stream(side: str) -> float:
+        before = stage.used()["cpu"]
+        took: float = stage.ask(side, words=_CHUNKS, body=1000)["all"]
+        if side == _THROUGH:
+            rates.append(_CHUNKS / (stage.used()["cpu"] - before))
+        return took
+
+    sides = _sides(_measured(rounds, f"{_CHUNKS} chunks to a bare Node", stream), "ms")
     rate = median(rates)
     memory = stage.used()["most_kb"] / 1024
     return [
@@ -144,7 +195,7 @@ def _streamed(stage: _Stage, rounds: int) -> list[Row]:
         ),
         Row(
             name=f"gateway: {_CHUNKS:,} chunks as fast as they go, a bare Node",
-            sides=(sides := _sides(found, "ms")),
+            sides=sides,
             figure=sides[1].median,
             shown=f"{sides[1].median:.0f} ms",
             note="For information: no model and no CLI is as fast as this.",
@@ -153,23 +204,24 @@ def _streamed(stage: _Stage, rounds: int) -> list[Row]:
 
 
 def _at_a_pace(stage: _Stage, rounds: int) -> Row:
-    found: dict[str, list[float]] = {side: [] for side in stage.sides}
-    for number in range(rounds):
-        say(f"  {_CHUNKS} chunks at a pace, round {number + 1} of {rounds}")
-        for side, times in found.items():
-            times.append(stage.ask(side, words=_CHUNKS, body=1000, paced=True)["all"])
-    sides = _sides(found, "ms")
-    ratio = sides[1].median / sides[0].median
+    cpu: list[float] = []
+
+    def stream(side: str) -> float:
+        before = stage.used()["cpu"]
+        took: float = stage.ask(side, words=_CHUNKS, body=1000, paced=True)["all"]
+        if side == _THROUGH:
+            cpu.append((stage.used()["cpu"] - before) * 1000)
+        return took
+
+    found = _measured(rounds, f"{_CHUNKS} chunks at a pace", stream)
     name = f"gateway: {_CHUNKS:,} chunks, 5,000 a second, a bare Node"
-    return Row(name=name, sides=sides, figure=ratio, shown=f"{ratio:.3f} x", bound=1.05)
+    return _ratio(name, found, 1.05, f"The gateway used {median(cpu):.0f} ms of CPU time.")
 
 
 def _upload(stage: _Stage, rounds: int) -> Row:
-    found: dict[str, list[float]] = {side: [] for side in stage.sides}
-    for number in range(rounds):
-        say(f"  upload, round {number + 1} of {rounds}")
-        for side, times in found.items():
-            times.append(stage.ask(side, words=3, body=20_000_000)["first"])
+    found = _measured(
+        rounds, "upload", lambda side: float(stage.ask(side, words=3, body=20_000_000)["first"])
+    )
     sides = _sides(found, "ms")
     added = sides[1].median - sides[0].median
     return Row(
@@ -179,11 +231,14 @@ def _upload(stage: _Stage, rounds: int) -> Row:
 
 def _streamed_to_cli(stage: _Stage, user: User, rounds: int) -> Row:
     """From the first chunk that the CLI prints to the last, so that its start is not in it."""
+    cpu: list[float] = []
 
-    def stream(url: str, key: str) -> float:
+    def stream(side: str) -> float:
+        url, key = stage.sides[side]["url"], stage.sides[side]["key"]
         env = {**user.env, "GOOGLE_GEMINI_BASE_URL": url, "GEMINI_API_KEY": key, "NO_PROXY": "127.0.0.1"}
         argv = [str(user.gemini), "--output-format=stream-json", f"--model=words-{_CHUNKS}", "--prompt=Go."]
         seen: list[float] = []
+        before = stage.used()["cpu"]
         with subprocess.Popen(
             argv,
             cwd=user.cwd,
@@ -195,43 +250,32 @@ def _streamed_to_cli(stage: _Stage, user: User, rounds: int) -> Row:
             assert process.stdout is not None
             seen += [time.perf_counter() for line in process.stdout if b'"role":"assistant"' in line]
         assert len(seen) == _CHUNKS, f"{len(seen)} chunks"
+        if side == _THROUGH:
+            cpu.append((stage.used()["cpu"] - before) * 1000)
         return (seen[-1] - seen[0]) * 1000
 
-    found: dict[str, list[float]] = {side: [] for side in stage.sides}
-    for number in range(rounds):
-        say(f"  {_CHUNKS} chunks to the CLI, round {number + 1} of {rounds}")
-        for side, times in found.items():
-            times.append(stream(**stage.sides[side]))
-    sides = _sides(found, "ms")
-    ratio = sides[1].median / sides[0].median
+    found = _measured(rounds, f"{_CHUNKS} chunks to the CLI", stream)
     name = f"gateway: {_CHUNKS:,} chunks to gemini {RELEASE}"
-    return Row(name=name, sides=sides, figure=ratio, shown=f"{ratio:.2f} x", bound=1.05)
+    return _ratio(name, found, 1.05, f"The gateway used {median(cpu):.0f} ms of CPU time.")
 
 
 def _cold(user: User, rounds: int) -> Row:
+    def run(side: str) -> float:
+        began = time.perf_counter()
+        _run(user, "on" if side == _THROUGH else "off")
+        return (time.perf_counter() - began) * 1000
+
     before = os.environ.get("GEMINIDS_HOME")
     os.environ["GEMINIDS_HOME"] = str(user.managed.root)
-    sides: dict[str, Callable[[], None]] = {
-        _DIRECT: lambda: _run(user, "off"),
-        _THROUGH: lambda: _run(user, "on"),
-    }
-    found: dict[str, list[float]] = {name: [] for name in sides}
     try:
-        for number in range(rounds + 1):
-            say(f"  open_run, round {number} of {rounds}" if number else "  open_run, warming up")
-            for name, side in sides.items():
-                began = time.perf_counter()
-                side()
-                if number:
-                    found[name].append((time.perf_counter() - began) * 1000)
+        for side in (_DIRECT, _THROUGH):  # warm up
+            run(side)
+        found = _measured(rounds, "open_run", run)
     finally:
         os.environ.pop("GEMINIDS_HOME")
         if before is not None:
             os.environ["GEMINIDS_HOME"] = before
-    both = _sides(found, "ms")
-    ratio = both[1].median / both[0].median
-    name = "gateway: open_run to Finished, managed Node"
-    return Row(name=name, sides=both, figure=ratio, shown=f"{ratio:.3f} x", bound=1.02)
+    return _ratio("gateway: open_run to Finished, managed Node", found, 1.02)
 
 
 def _run(user: User, gateway: Any) -> None:
@@ -247,7 +291,7 @@ def _run(user: User, gateway: Any) -> None:
     anyio.run(follow)
 
 
-def _sides(found: dict[str, list[float]], unit: str) -> tuple[Side, Side]:
+def _sides(found: Found, unit: str) -> tuple[Side, Side]:
     direct, through = (Side(name, unit, tuple(found[name])) for name in (_DIRECT, _THROUGH))
     return direct, through
 

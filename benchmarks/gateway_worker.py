@@ -74,12 +74,13 @@ def _quietly(serve: Any, client: socket.socket) -> None:
 
 def gateway(upstream: str) -> None:
     """A gateway with one lease. A line on stdin asks for the CPU time and the memory so far."""
+    from geminids.gateway.credential import ApiKey
     from geminids.gateway.host import open_lease
     from geminids.gateway.lease import Lease
     from geminids.gateway.passing import Passing
     from geminids.gateway.way import Way
 
-    opened = open_lease(Lease(Passing(upstream, KEY, Way()), lambda told: None))
+    opened = open_lease(Lease(Passing(upstream, ApiKey(KEY), Way()), lambda told: None))
     opened.begin()
     say({"url": opened.url, "token": opened.token})
     for _ in sys.stdin:

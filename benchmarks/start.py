@@ -47,7 +47,9 @@ class User:
             "GEMINI_CLI_TRUST_WORKSPACE": "true",
             **model,
         }
-        self.managed = _linked(work / "managed", installs.releases, installs.node, installs.compile_cache)
+        self.managed = _linked(
+            work / "managed", installs.releases, installs.node, installs.root / "compile-cache"
+        )
         self.plain_node = _linked(work / "path-node", installs.releases)
         self.gemini = installs.releases / RELEASE / "node_modules" / ".bin" / "gemini"
 

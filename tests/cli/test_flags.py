@@ -40,7 +40,7 @@ def test_all_flags_at_once(tmp_path: Path) -> None:
     --mcp|fs=npx x|--mcp|{{"w": {{"url": "http://127.0.0.1/"}}}}|--system-prompt|{file}|--max-turns|3
     --max-attempts|2|--timeout|1.5|--idle-timeout|none|--start-timeout|7|--stall-after|9|--grace|0
     --leftovers|keep
-    --home|isolated|--gemini|0.61.0|--env|A=1|--env-file|{file}|--env-only|LANG,TERM|--telemetry
+    --home|isolated|--gemini|0.61.0|--env|A=1|--env-file|{file}|--env-only|LANG,TERM|--telemetry|/repo/t.jsonl
     --offline|--literal|--max-budget|1.5|--max-tokens|1000|--max-requests|3|--day-budget|9|--day-tokens|5
     --day-requests|6|--requests-per-minute|60|--only-model|a,b*|--gateway|on|--key-from|file:/repo/key"""
     options = _options("hi", *(word for line in words.splitlines() for word in line.strip().split("|")))
@@ -88,7 +88,7 @@ def test_all_flags_at_once(tmp_path: Path) -> None:
         env={"A": "1"},
         env_file=file,
         env_only=("LANG", "TERM"),
-        telemetry=True,
+        telemetry="/repo/t.jsonl",
         offline=True,
         literal=True,
         max_budget=1.5,

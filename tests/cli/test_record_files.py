@@ -164,31 +164,6 @@ def test_only_a_record_has_files(tmp_path: Path, words: tuple[str, ...], flag: b
     assert not (tmp_path / "x").exists()
 
 
-@pytest.mark.parametrize(
-    ("more", "config", "env", "asked"),
-    [
-        ((), "", {}, True),
-        (("--no-telemetry",), "", {}, False),
-        ((), "telemetry = false", {}, False),
-        (("--telemetry",), "telemetry = false", {}, True),
-        ((), "", {"GEMINIDS_TELEMETRY": "false"}, False),
-    ],
-)
-def test_the_requests_of_a_record_are_written_down(
-    stand_in: Any, tmp_path: Path, more: tuple[str, ...], config: str, env: dict[str, str], asked: bool
-) -> None:
-    """All of them count, and those of the model router are told in the telemetry alone; but who has said no, by a
-    flag, a file or a variable, has the last word."""
-    (tmp_path / "config.toml").write_text(f"[gemini]\n{config}\n")
-    env = {"GEMINIDS_CONFIG": str(tmp_path / "config.toml"), **env}
-    options = stand_in(
-        "import os\nout(INIT + say(os.environ.get('GEMINI_TELEMETRY_ENABLED', 'none')) + DONE)"
-    )
-    place = ["--gemini", str(options.gemini), "--home", options.home, "--cwd", options.cwd]
-    record = decode(_geminids("run", "hi", "-o", "record", *place, *more, env=env).stdout)
-    assert record.response == ("true" if asked else "none")
-
-
 def _geminids(*words: str | Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[bytes]:
     argv = [sys.executable, "-m", "geminids", *map(str, words)]
     return subprocess.run(

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from geminids.config.places import Places
-from geminids.sessions.errands import Errand, write_down
+from geminids.gateway.request_log import LoggedRequest, RequestLog
 from recordings import RECORDINGS
 
 
@@ -182,7 +182,7 @@ def test_configured_prices(full: Machine) -> None:
     config.write_text('[gemini]\nprices = "dear.toml"\n')
     told = json.loads(full.told("--json", GEMINIDS_CONFIG=str(config)))
     assert told["total"]["usd"] == told["total"]["input"] and told["prices"] == str(dear)
-    assert f"that of {dear}" in full.told(GEMINIDS_CONFIG=str(config))
+    assert f"by {dear}" in full.told(GEMINIDS_CONFIG=str(config))
     for words, env in (((), {"GEMINIDS_PRICES": str(cheap)}), (("--prices", str(cheap)), {})):
         told = json.loads(full.told("--json", *words, GEMINIDS_CONFIG=str(config), **env))
         assert told["total"]["usd"] == 0 and told["prices"] == str(cheap)
@@ -216,27 +216,43 @@ def test_bad_prices(machine: Machine, text: str | None, what: str) -> None:
     assert "Traceback" not in ran.stderr and "prices.toml" in ran.stderr
 
 
-def test_errands(full: Machine) -> None:
-    """What the CLI asked for itself in runs of ours is counted, and told apart; of a home that is named, its own."""
+def test_the_request_log(full: Machine) -> None:
+    """Requests that no session file holds are counted, and shown apart; with `--home`, those of its sessions only."""
     session = next(row["session"] for row in full.json("--by", "session")["rows"])
-    before = full.json()["total"]
-    assert (before["errands"], before["errand_tokens"]) == (0, 0)
-    assert "ERRANDS" not in full.told() and "Not in it" in full.told()
+    before = full.json()
+    names = ("other_requests", "other_tokens", "discarded_requests", "discarded_tokens", "unknown_requests")
+    assert [before["total"][name] for name in names] == [0] * 5 and before["basis"] == "exact"
+    assert "OTHER" not in full.told() and "Not included" in full.told()
     places = Places(full.root / "geminids")
     for number, (whose, project) in enumerate([(session, "/repo/here"), ("gone", "/repo/gone")]):
-        write_down(
-            Errand(1_794_800_000_000, "r", number, whose, project, "gemini-2.5-flash", 90, 0, 10, 0, 0),
-            places,
-        )
-    after = full.json()["total"]
-    assert (after["requests"], after["total"]) == (before["requests"] + 2, before["total"] + 200)
-    assert (after["errands"], after["errand_tokens"]) == (2, 200) and after["usd"] > before["usd"]
-    assert "ERRANDS" in full.told() and "2 requests, 200 tokens" in " ".join(full.told().split())
-    assert full.json("--home", "user")["total"]["errands"] == 1
-    assert full.json("--project", "/repo/gone")["total"]["errands"] == 1
-    assert full.json("--until", "2026-01-01")["total"]["errands"] == 0
+        log = RequestLog(f"r{number}", lambda where=(whose, project): where, free=False, places=places)  # type: ignore[misc]
+        counts = {"input": 90, "cached": 0, "output": 10, "thinking": 0, "tool": 0}
+        for request, role in enumerate(("router", "main", "search")):
+            facts = LoggedRequest(
+                at=1_794_800_000_000,
+                run="",
+                request=request,
+                role=role,
+                model="gemini-2.5-flash",
+                status=200,
+                **({} if role == "search" else counts),  # type: ignore[arg-type]
+            )
+            assert log.add(facts) is None
+        assert log.discarded(1) is None
+    report = full.json()
+    after = report["total"]
+    assert after["requests"] == before["total"]["requests"] + 6
+    assert after["total"] == before["total"]["total"] + 400 and after["usd"] > before["total"]["usd"]
+    assert [after[name] for name in names] == [4, 200, 2, 200, 2] and report["basis"] == "estimate"
+    words = " ".join(full.told().split())
+    assert "OTHER DISCARDED" in words
+    assert "loop checks): 4 requests, 200 tokens" in words and "threw away: 2 requests, 200 tokens" in words
+    assert "2 requests ended before the API reported the tokens" in words
+    assert full.json("--home", "user")["total"]["other_requests"] == 2
+    assert full.json("--project", "/repo/gone")["total"]["discarded_requests"] == 1
+    assert full.json("--until", "2026-01-01")["total"]["other_requests"] == 0
     rows = list(csv.DictReader(full.told("--csv", "--by", "project").splitlines()))
-    assert {row["project"]: row["errands"] for row in rows}["/repo/gone"] == "1"
+    assert {row["project"]: row["discarded_requests"] for row in rows}["/repo/gone"] == "1"
 
 
 def test_the_library_is_not_loaded_again(full: Machine) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import tomllib
+from pathlib import Path
 
-from geminids.config.lines import key_lines
+from geminids.config.files import read_config
 
 _TEXT = '''\
 # a comment = no key
@@ -35,10 +35,16 @@ a = 2
 '''
 
 
-def test_each_key_has_its_own_line() -> None:
+def _lines(folder: Path, text: str) -> dict[tuple[str, ...], int]:
+    (folder / "it.toml").write_bytes(text.encode())
+    config = read_config(str(folder / "it.toml"))
+    assert config is not None
+    return config.lines
+
+
+def test_each_key_has_its_own_line(tmp_path: Path) -> None:
     """Strings and lists over several lines hold no keys."""
-    tomllib.loads(_TEXT)
-    assert key_lines(_TEXT) == {
+    assert _lines(tmp_path, _TEXT) == {
         ("trusted_projects",): 2,
         ("gemini",): 7,
         ("gemini", "model"): 8,
@@ -54,11 +60,11 @@ def test_each_key_has_its_own_line() -> None:
     }
 
 
-def test_the_lines_end_as_the_system_ends_them() -> None:
+def test_the_lines_end_as_the_system_ends_them(tmp_path: Path) -> None:
     """CRLF, and no newline at the end."""
-    assert key_lines('[gemini]\r\nmodel = "x"\r\ntimeout = 3') == {
+    assert _lines(tmp_path, '[gemini]\r\nmodel = "x"\r\ntimeout = 3') == {
         ("gemini",): 1,
         ("gemini", "model"): 2,
         ("gemini", "timeout"): 3,
     }
-    assert key_lines("") == {}
+    assert _lines(tmp_path, "") == {}

@@ -10,7 +10,7 @@ import pytest
 
 from geminids import Thought, TokensUsed, ToolFinished, ToolStarted
 from geminids.events.from_journal import JournalTranslator, Truth, at_of, truth_of, with_truth
-from geminids.events.ledger import Ledger, without_blanks
+from geminids.events.ledger import Ledger
 from geminids.events.model import Change
 from geminids.redact import Redactor
 from geminids.wire.journal import Header, Message, ToolCall, decode_record
@@ -246,23 +246,3 @@ def test_secrets_go_and_words_of_the_cli_stay() -> None:
 def test_a_time_that_is_none(stamp: str) -> None:
     """Is 0, or what it says, and never an error."""
     assert at_of(stamp) <= 0
-
-
-def test_how_much_is_written() -> None:
-    """Each answer once, however often it is written again; blanks do not count, nor do a subagent's words."""
-    ledger = Ledger()
-    own = JournalTranslator(ledger, Redactor(("secret",)))
-    agent = JournalTranslator(ledger, Redactor(), parent="call-1")
-    lines = [
-        (own, '{"id":"u1","type":"user","content":"a question"}'),
-        (own, '{"id":"m1","type":"gemini","content":"one"}'),
-        (agent, '{"id":"a1","type":"gemini","content":"what an agent says"}'),
-        (own, '{"id":"m1","type":"gemini","content":"one two"}'),
-        (own, '{"id":"m2","type":"gemini","content":" a secret\\n"}'),
-    ]
-    for translator, line in lines:
-        (message,) = _messages([line.encode()])
-        translator.translate(message)
-    assert ledger.written == len("onetwo") + without_blanks(Redactor(("secret",)).text("a secret"))
-    JournalTranslator(ledger, Redactor())
-    assert ledger.written == 0, "the next attempt has a text of its own"

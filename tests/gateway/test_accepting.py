@@ -1,16 +1,62 @@
-"""Taking connections when there are too many of them."""
+"""Accepting connections when there are too many of them, no descriptors, or no listener any more."""
 
 from __future__ import annotations
 
 import http.client
 import socket
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
+from geminids import GeminidsError
 from geminids.gateway import Gateway, Reply, Script
 
 _BODY = b'{"contents": [{"role": "user", "parts": [{"text": "hello"}]}]}'
+
+# A program that runs out of descriptors while its gateway works. `fill` takes all but `left`.
+_PROGRAM = """
+import http.client, os, resource, socket, threading
+from geminids import GeminidsError
+from geminids.gateway import Gateway, Reply, Script
+from geminids.gateway.host import HostGateway
+from geminids.gateway.passing import Passing
+from geminids.gateway.way import Way
+
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+taken = []
+
+def fill(left=0):
+    try:
+        while True:
+            taken.append(os.open("/dev/null", os.O_RDONLY))
+    except OSError:
+        pass
+    release(left)
+
+def release(count):
+    for _ in range(count):
+        os.close(taken.pop())
+
+def send(connection):
+    connection.request("POST", "/v1beta/models/m:generateContent", b'{"contents": []}')
+    return connection
+
+def client(gateway):
+    connection = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=20)
+    connection.connect()
+    return connection
+"""
+
+
+def _run(tmp_path: Path, body: str) -> str:
+    program = tmp_path / "program.py"
+    program.write_text(_PROGRAM + body)
+    done = subprocess.run([sys.executable, str(program)], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def _ask(gateway: Gateway) -> int:
@@ -22,7 +68,7 @@ def _ask(gateway: Gateway) -> int:
 
 
 def test_too_many_wait_for_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No more are taken than there is room for; when one leaves, the next has its place."""
+    """No more are accepted than there is room for; when one leaves, the next takes its place."""
     monkeypatch.setattr("geminids.gateway.accepting.most_connections", lambda: 4)
     with Gateway(Script((), default=Reply(text="hi"))) as gateway:
         silent = [socket.create_connection(("127.0.0.1", gateway.port)) for _ in range(20)]
@@ -34,26 +80,111 @@ def test_too_many_wait_for_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
         assert _ask(gateway) == 200
 
 
-def test_no_descriptor_left_is_not_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What one connection could not get is said, and the next one is served."""
-    import anyio.abc
+def test_no_descriptor_to_accept_with(tmp_path: Path) -> None:
+    """A connection that finds no descriptor waits in the backlog, and is served when one is free."""
+    said = _run(
+        tmp_path,
+        """
+with Gateway(Script((), default=Reply(text="hi"))) as gateway:
+    print(send(client(gateway)).getresponse().status)
+    fill(left=1)
+    waiting = send(client(gateway))
+    assert gateway.wait_until(lambda: any("Too many open files" in one for one in gateway._errors))
+    release(1)
+    print(waiting.getresponse().status)
+""",
+    )
+    assert said.split() == ["200", "200"]
 
-    fails = [OSError(24, "Too many open files")] * 2
-    made = anyio.abc.SocketListener.from_socket
 
-    async def from_socket(sock: socket.socket) -> anyio.abc.SocketListener:
-        listener = await made(sock)
-        accept = listener.accept
+def test_no_descriptor_for_the_api(tmp_path: Path) -> None:
+    """A request that cannot be passed on fails with the reason, and the next one is passed on."""
+    said = _run(
+        tmp_path,
+        """
+import geminids.gateway.client  # imported late: it needs descriptors, too
+with Gateway(Script((), default=Reply(text="hi"))) as api:
+    with Gateway(Passing(api.url, "the-key", Way())) as gateway:
+        first, second = client(gateway), client(gateway)
+        assert gateway.wait_until(lambda: gateway._open == 2)
+        fill()
+        try:
+            send(first).getresponse()
+        except (OSError, http.client.HTTPException):
+            print(gateway.errors[-1])
+        release(4)
+        print(send(second).getresponse().status)
+""",
+    )
+    assert "connect: no connection to 127.0.0.1:" in said
+    assert "Too many open files" in said
+    assert said.split()[-1] == "200"
 
-        async def failing() -> anyio.abc.SocketStream:
-            if fails:
-                raise fails.pop()
-            return await accept()
 
-        monkeypatch.setattr(listener, "accept", failing)
-        return listener
+def test_no_descriptor_to_start_with(tmp_path: Path) -> None:
+    """A port that cannot be opened is an error with a remedy; a thread that cannot serve reports its end."""
+    said = _run(
+        tmp_path,
+        """
+ended = []
+gone = threading.Event()
+gateway = Gateway(on_end=lambda why: (ended.append(why), gone.set()))
+gateway.listen()
+import anyio, geminids.gateway.accepting, geminids.gateway.connection
+import anyio._backends._asyncio
+fill()
+for start in (Gateway().listen, HostGateway):
+    try:
+        start()
+    except GeminidsError as error:
+        print(error.message, "|", error.hint)
+gateway.begin()
+assert gone.wait(20)
+release(8)
+print(ended)
+gateway.close()
+""",
+    )
+    for line in said.splitlines()[:2]:
+        assert "cannot listen on 127.0.0.1:0: [Errno 24] Too many open files | " in line
+        assert "ulimit -n" in line
+    assert "Too many open files" in said.splitlines()[2]
 
-    monkeypatch.setattr(anyio.abc.SocketListener, "from_socket", from_socket)
-    with Gateway(Script((), default=Reply(text="hi"))) as gateway:
-        assert _ask(gateway) == 200
-        assert len([one for one in gateway.errors if "Too many open files" in one]) == 2
+
+def test_a_listener_that_is_closed_is_reported() -> None:
+    """Code that closes descriptors which are not its own ends the gateway with a reason, and clients do not hang."""
+    ended: list[str] = []
+    gateway = Gateway([Reply(text="hi", stall=True)], on_end=ended.append).start()
+    connection = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=20)
+    connection.request("POST", "/v1beta/models/m:streamGenerateContent?alt=sse", _BODY)
+    response = connection.getresponse()
+    assert gateway._socket is not None
+    gateway._socket.close()
+    with pytest.raises((OSError, http.client.HTTPException)):
+        response.read()
+    connection.close()
+    gateway.close()
+    assert ended == ["GeminidsError: other code in this process has closed its listening socket"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="network namespaces are Linux's")
+def test_no_loopback(tmp_path: Path) -> None:
+    """A machine whose loopback interface is down is an error that says so."""
+    code = "from geminids.gateway.host import HostGateway; HostGateway()"
+    try:
+        done = subprocess.run(
+            ["unshare", "-rn", sys.executable, "-c", code], capture_output=True, text=True, timeout=60
+        )
+    except FileNotFoundError:
+        pytest.skip("no unshare here")
+    if "unshare" in done.stderr:
+        pytest.skip(done.stderr)
+    assert "GeminidsError: the gateway cannot listen on 127.0.0.1:0: [Errno 101]" in done.stderr
+    assert "ip link set lo up" in done.stderr
+
+
+def test_a_taken_port() -> None:
+    """A port that somebody else has is an error that names another way."""
+    with Gateway() as gateway, pytest.raises(GeminidsError, match="cannot listen") as raised:
+        Gateway(port=gateway.port).listen()
+    assert raised.value.hint is not None and "another port" in raised.value.hint

@@ -89,7 +89,8 @@ def test_a_person_can_read_it() -> None:
     body = {"contents": [said], "systemInstruction": {"parts": []}}
     lines = [json.loads(line) for line in (HEADER, *Shelf().lines(exchange(body)))]
     assert [line["kind"] for line in lines] == ["cassette", "system", "said", "exchange"]
-    assert lines[0] == {"kind": "cassette", "version": 1, "made": None, "cli": "0.61.0", "model": "m"}
+    header = {"kind": "cassette", "version": 1, "made": None, "cli": "0.61.0", "model": "m", "api": "gemini"}
+    assert lines[0] == header
     assert lines[2]["content"] == said
     assert lines[3]["request"]["conversation"] == lines[2]["id"]
 

@@ -134,17 +134,13 @@ def test_what_tools_give(text: str, expected: str) -> None:
     assert gave(text) == expected
 
 
-def test_the_frames_of_the_releases() -> None:
-    """The same command gives the same result on 0.24, which repeats it, and on newer ones, which do not."""
-    old = (
-        "Command: pwd; ls\nDirectory: (root)\nOutput: /repo\n42\nError: (none)\nExit Code: 0\nSignal: 0\n"
-        "Background PIDs: 29121\nProcess Group PGID: 29118"
-    )
-    new = (
+def test_the_frame_of_a_result_is_left_out() -> None:
+    """Fences, process numbers, sizes and the file as it is now differ from run to run."""
+    framed = (
         "<untrusted_context>\nOutput: /repo\n42\nBackground PIDs: 28670\nProcess Group PGID: 28667\n"
         "</untrusted_context>"
     )
-    assert gave(old) == gave(new) == "Output: /repo\n42"
+    assert gave(framed) == "Output: /repo\n42"
     assert gave("Output: x\nExit Code: 1") != gave("Output: x\nExit Code: 0")
     assert gave("a.py (6 bytes)\nb.py", "list_directory") == "a.py\nb.py"
     assert gave("Wrote /repo/a. Here is the updated code:\nx", "write_file") == "Wrote /repo/a."
@@ -178,19 +174,6 @@ def test_what_is_not_of_the_conversation() -> None:
     assert (
         plain.conversation == rich.conversation == ("user: x", "model: so it", 'call glob {"a": 2, "b": 1}')
     )
-
-
-def test_a_file_by_its_whole_path() -> None:
-    """A call that names a file of the folder by its whole path is the same as one that does not."""
-
-    def call(path: str) -> Normal:
-        return normal(
-            context("/repo"),
-            {"role": "model", "parts": [{"functionCall": {"name": "r", "args": {"p": path}}}]},
-        )
-
-    assert call("/repo/src/a.py") == call("src/a.py")
-    assert call("/other/src/a.py") != call("src/a.py")
 
 
 def test_instructions_are_not_of_the_conversation_either() -> None:

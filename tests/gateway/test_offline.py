@@ -55,15 +55,6 @@ def test_then_it_reads_the_most_telling_file() -> None:
     assert step(gave("list_directory", LISTED)).calls == [Call("read_file", {"file_path": "README.md"})]
 
 
-@pytest.mark.parametrize("context", [CONTEXT, OLD_CONTEXT])
-def test_old_releases_have_other_arguments(context: str) -> None:
-    """Before 0.14 the arguments were `path` and `absolute_path`, and absolute."""
-    first = step(tools=OLD, context=context)
-    second = step(gave("list_directory", LISTED), tools=OLD, context=context)
-    assert first.calls == [Call("list_directory", {"path": "/w/project"})]
-    assert second.calls == [Call("read_file", {"absolute_path": "/w/project/README.md"})]
-
-
 def test_at_last_it_tells_what_the_tools_gave() -> None:
     """The answer quotes the prompt, counts and names what there is, and says that a script made it."""
     reply = step(gave("list_directory", LISTED), gave("read_file", "# Hello\n\nSome text.\n"))

@@ -14,11 +14,13 @@ import psutil
 import pytest
 
 from fake_google import FakeGoogle, Fault
+from fake_sign_ins import LOGIN, FakeCodeAssist, FakeVertex
 from geminids.errors import GeminidsError
 from geminids.gateway import Gateway, Reply, Request
+from geminids.gateway.credential import ApiKey, CliLogin, VertexCredentials
 from geminids.gateway.host import open_lease
-from geminids.gateway.lease import Lease
-from geminids.gateway.passing import Passing, _Hiding
+from geminids.gateway.lease import TOKEN_PREFIX, Lease
+from geminids.gateway.passing import Passing, _Hiding, default_base_url
 from geminids.gateway.told import Answered, Told
 from geminids.gateway.upstream import Part
 from geminids.gateway.way import Way
@@ -30,7 +32,7 @@ BODY = json.dumps({"contents": [{"role": "user", "parts": [{"text": "hello"}]}]}
 
 @contextmanager
 def passing(google: FakeGoogle, url: str | None = None, key: str = "the-key") -> Iterator[Gateway]:
-    with Gateway(Passing(url or google.url, key, Way())) as gateway:
+    with Gateway(Passing(url or google.url, ApiKey(key), Way())) as gateway:
         yield gateway
 
 
@@ -193,7 +195,7 @@ def test_a_key_in_pieces_of_an_error(pieces: tuple[str, ...]) -> None:
     with FakeGoogle([Fault("raw", data=raw)]) as google, passing(google) as gateway:
         assert ask(gateway).decode() == "".join(pieces).replace("the-key", "*******")
     hiding = _Hiding("the-key")
-    told = b"".join(hiding.heard(piece.encode()) for piece in pieces) + hiding.rest
+    told = b"".join(hiding.feed(piece.encode()) for piece in pieces) + hiding.rest
     assert told.decode() == "".join(pieces).replace("the-key", "*******")
 
 
@@ -218,7 +220,7 @@ def test_an_error_does_not_show_the_key(cut: bool) -> None:
 def test_a_key_that_cannot_be_sent(key: str) -> None:
     """A key that is none is refused before it is sent, and not shown."""
     with pytest.raises(GeminidsError) as caught:
-        Passing("https://api.test", key, Way())
+        Passing("https://api.test", ApiKey(key), Way())
     assert not key.strip() or key not in str(caught.value)
 
 
@@ -285,7 +287,7 @@ def test_a_slow_client_makes_the_api_wait() -> None:
 def test_connections_are_kept_and_shared() -> None:
     """Requests one after another take one connection, whoever makes them."""
     with FakeGoogle() as google:
-        upstreams = [Passing(google.url, key, Way()) for key in ("one", "two")]
+        upstreams = [Passing(google.url, ApiKey(key), Way()) for key in ("one", "two")]
 
         class Both:
             def answer(self, request: Request):  # type: ignore[no-untyped-def]
@@ -351,7 +353,7 @@ def test_a_body_is_not_held_while_the_answer_comes() -> None:
 
     told: Queue[Told] = Queue()
     with FakeGoogle([Reply(text="one", stall=True)]) as google:
-        lease = open_lease(Lease(Looking(google.url, "the-key", Way()), told.put))
+        lease = open_lease(Lease(Looking(google.url, ApiKey("the-key"), Way()), told.put))
         lease.begin()
         connection = http.client.HTTPConnection(lease.url.partition("//")[2], timeout=20)
         body = BODY[:-1] + b', "tools": [{"functionDeclarations": [{"name": "complete_task"}]}]}'
@@ -379,7 +381,7 @@ def test_a_client_that_leaves_in_the_middle_of_a_flood() -> None:
     """The same holds while the API sends more than the client takes, and through a lease."""
     raw = b"HTTP/1.1 200 OK\r\ncontent-length: 50000000\r\n\r\n" + bytes(50_000_000)
     with FakeGoogle([Fault("raw", data=raw)]) as google:
-        lease = open_lease(Lease(Passing(google.url, "the-key", Way()), lambda told: None))
+        lease = open_lease(Lease(Passing(google.url, ApiKey("the-key"), Way()), lambda told: None))
         lease.begin()
         connection = http.client.HTTPConnection(lease.url.partition("//")[2], timeout=20)
         connection.request("POST", STREAM, BODY, {"x-goog-api-key": lease.token})
@@ -439,3 +441,93 @@ def test_who_brings_no_token_gets_no_key() -> None:
         ask(gateway, headers={})
     (asked,) = google.asked
     assert "the-key" not in str(asked)
+
+
+# Other sign-ins.
+
+RUN_TOKEN = TOKEN_PREFIX + "0" * 48
+VERTEX = "/v1beta1/publishers/google/models/gemini-test:streamGenerateContent?alt=sse"
+CODE_ASSIST = "/v1internal:streamGenerateContent?alt=sse"
+
+
+def test_vertex_with_a_key() -> None:
+    """The key replaces the token; the path is Vertex's own."""
+    with FakeVertex([Reply(text="hi")], with_key="the-key") as google, passing(google) as gateway:
+        assert b"hi" in ask(gateway, VERTEX)
+    assert google.asked[0].path == VERTEX
+
+
+def test_an_account_login() -> None:
+    """The CLI's own Authorization and the wrapped body go out unchanged, the token in the path does not."""
+    body = json.dumps({"model": "gemini-test", "project": "p", "request": json.loads(BODY)}).encode()
+    with (
+        FakeCodeAssist([Reply(text="hi")]) as google,
+        Gateway(Passing(google.url, CliLogin(), Way())) as gateway,
+    ):
+        got = ask(gateway, f"/{RUN_TOKEN}{CODE_ASSIST}", {"Authorization": f"Bearer {LOGIN}"}, body)
+    assert b'data: {"response":{' in got and b"hi" in got
+    (asked,) = google.asked
+    assert (asked.path, asked.body, asked.model) == (CODE_ASSIST, body, "gemini-test")
+    assert asked.headers["authorization"] == f"Bearer {LOGIN}"
+    assert RUN_TOKEN not in str(asked)
+    assert asked.usage["promptTokenCount"] == len(body) // 4
+
+
+def test_an_operation_of_an_account() -> None:
+    """Onboarding is followed with GET."""
+    with FakeCodeAssist() as google, Gateway(Passing(google.url, CliLogin(), Way())) as gateway:
+        connection = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=20)
+        path = f"/{RUN_TOKEN}/v1internal/operations/onboard-1"
+        connection.request("GET", path, headers={"Authorization": f"Bearer {LOGIN}"})
+        assert connection.getresponse().status == 200
+        connection.close()
+    assert google.asked[0].path == "/v1internal/operations/onboard-1"
+
+
+@pytest.mark.parametrize("key", ["the-key", RUN_TOKEN])
+def test_a_run_inside_a_run(key: str) -> None:
+    """What goes to another gateway of ours is marked; the mark comes from nobody else, and Google never sees it."""
+    with FakeGoogle() as google, passing(google, key=key) as gateway:
+        ask(gateway, headers={**TOKEN, "X-Geminids-Nested": "yes"})
+    assert google.asked[0].headers.get("x-geminids-nested") == ("1" if key == RUN_TOKEN else None)
+    assert google.asked[0].request.is_nested is (key == RUN_TOKEN)
+
+
+def test_an_account_login_inside_a_run() -> None:
+    """The token of the outer run is in the path of its endpoint."""
+    body = json.dumps({"model": "m", "request": json.loads(BODY)}).encode()
+    with FakeCodeAssist([Reply(text="hi")]) as google:
+        outer = f"{google.url}/{RUN_TOKEN}"
+        with Gateway(Passing(outer, CliLogin(), Way())) as gateway:
+            ask(gateway, f"/of-the-inner{CODE_ASSIST}", {"Authorization": f"Bearer {LOGIN}"}, body)
+    assert google.asked[0].path == f"/{RUN_TOKEN}{CODE_ASSIST}"
+    assert google.asked[0].request.is_nested
+
+
+@pytest.mark.parametrize(
+    ("location", "url"),
+    [
+        ("europe-west4", "https://europe-west4-aiplatform.googleapis.com"),
+        ("global", "https://aiplatform.googleapis.com"),
+        ("us", "https://aiplatform.us.rep.googleapis.com"),
+        ("eu", "https://aiplatform.eu.rep.googleapis.com"),
+    ],
+)
+def test_where_vertex_is(location: str, url: str) -> None:
+    """Each location has its endpoint, as in the CLI."""
+    assert default_base_url(VertexCredentials("p", location, {}, Way())) == url
+
+
+@pytest.mark.parametrize(
+    ("path", "variable"),
+    [
+        (STREAM, "GOOGLE_GEMINI_BASE_URL"),
+        (VERTEX, "GOOGLE_VERTEX_BASE_URL"),
+        (CODE_ASSIST, "CODE_ASSIST_ENDPOINT"),
+    ],
+)
+def test_a_redirect_names_the_variable(path: str, variable: str) -> None:
+    """Where the API has moved to is for the user to say."""
+    raw = b"HTTP/1.1 302 Found\r\nlocation: https://elsewhere.test/x\r\ncontent-length: 0\r\n\r\n"
+    with FakeGoogle(lambda request: Fault("raw", data=raw)) as google, passing(google) as gateway:
+        assert variable.encode() in ask(gateway, path)

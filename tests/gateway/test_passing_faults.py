@@ -14,6 +14,7 @@ import pytest
 from fake_google import FakeGoogle, Fault, certificate
 from fake_proxy import FakeProxy
 from geminids.gateway import Gateway, Reply
+from geminids.gateway.credential import ApiKey
 from geminids.gateway.passing import Passing
 from geminids.gateway.way import Way, way_of
 
@@ -23,7 +24,7 @@ CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
 
 @contextmanager
 def passing(url: str, way: Way | None = None) -> Iterator[Gateway]:
-    with Gateway(Passing(url, "the-key", way or Way())) as gateway:
+    with Gateway(Passing(url, ApiKey("the-key"), way or Way())) as gateway:
         yield gateway
 
 

@@ -343,3 +343,108 @@ def test_a_long_conversation(tmp_path: Path) -> None:
     replay = Replaying(made)
     for n in (199, 0, 100):
         assert f"answer {n}." in text_of(heard(replay, requests[n]))
+
+
+# Other forms of the API.
+
+VERTEX = "/v1beta1/publishers/google/models/gemini-3.8-flash:streamGenerateContent?alt=sse"
+TOKEN = "geminids-run-" + "0123456789abcdef" * 3
+LOGIN = "ya29.not-a-real-token"
+
+
+def account(call: str, body: Any = None, *, verb: str = "POST", token: str = TOKEN) -> Request:
+    """A request of the CLI with an account login."""
+    data = b"" if body is None else json.dumps(body).encode()
+    headers = {"authorization": f"Bearer {LOGIN}", "user-agent": "GeminiCLI-tui/0.61.0/m (linux)"}
+    return Request.read(1, 0.0, verb, f"/{token}/v1internal{call}", headers, data)
+
+
+def wrapped(*texts: str, folder: str = "/repo", run: str = "1", **more: Any) -> Request:
+    inner = {**body_of(context(folder), *map(user, texts), **more), "session_id": f"session of run {run}"}
+    ids = {"project": f"project-{run}", "user_prompt_id": f"{run}########0"}
+    return account(":streamGenerateContent?alt=sse", {"model": "gemini-3.8-flash", **ids, "request": inner})
+
+
+def test_vertex(tmp_path: Path) -> None:
+    """A run with Vertex is recorded and replayed like any other."""
+    request = asked(body_of(context("/repo"), user("a")), VERTEX)
+    replay = Replaying(cassette(tmp_path, script("one"), request))
+    assert "one" in text_of(heard(replay, asked(body_of(context("/repo"), user("a")), VERTEX)))
+    assert (replay.unused, replay.remarks) == ([], [])
+
+
+def test_code_assist(tmp_path: Path) -> None:
+    """Another run has another session, project and folder: what was said decides."""
+    first, second = wrapped("a"), wrapped("a", "b")
+    made = cassette(tmp_path, Scripted([Reply(text="in /repo/x"), Reply(text="two")]), first, second)
+    assert (made.header.cli, made.header.model) == ("0.61.0", "gemini-3.8-flash")
+    assert [exchange.body for exchange in made.exchanges] == [first.body, second.body]
+    replay = Replaying(made)
+    answer = text_of(heard(replay, wrapped("a", folder="/other", run="2")))
+    assert answer.startswith('data: {"response":{') and "in /other/x" in answer
+    assert "two" in text_of(heard(replay, wrapped("a", "b", folder="/other", run="2")))
+    assert (replay.unused, replay.remarks) == ([], [])
+    with pytest.raises(Mismatch, match="user: c"):
+        heard(Replaying(made), wrapped("c"))
+
+
+def test_a_wrapped_conversation_is_written_once(tmp_path: Path) -> None:
+    """The prompt, the tools and what was said before are not repeated for each request."""
+    cassette(tmp_path, script("one", "two"), wrapped("a"), wrapped("a", "b"))
+    text = (tmp_path / "c.jsonl").read_text()
+    assert text.count('"kind":"system"') == 1
+    assert text.count("We are setting up the context") == 1
+
+
+def test_no_token_and_no_login_in_the_file(tmp_path: Path) -> None:
+    """Neither the run's token nor the CLI's login is in a cassette, not even where a tool has printed them."""
+    body = {"model": "m", "request": body_of(user("a"), result("shell", f"{TOKEN} {LOGIN}"))}
+    request = account(":streamGenerateContent?alt=sse", body)
+    inner = Scripted([Reply(text=["so it is ya29.not-", "a-real-token"])])
+    made = cassette(tmp_path, inner, account(":loadCodeAssist", {}), request)
+    text = (tmp_path / "c.jsonl").read_text()
+    assert "geminids-run" not in text and "ya29" not in text
+    assert '"path":"/v1internal:loadCodeAssist"' in text
+    answer = text_of(heard(Replaying(made), request))
+    assert '"so it is "' in answer and '"***"' in answer
+
+
+def test_what_is_asked_about_an_account(tmp_path: Path) -> None:
+    """Each call has its own answer, however often and whoever asks; it counts neither as used up nor as unused."""
+    answers = {
+        "loadCodeAssist": {"currentTier": {"id": "free-tier"}},
+        "onboardUser": {"name": "operations/o1"},
+        "retrieveUserQuota": {"buckets": []},
+    }
+
+    class Account:
+        async def answer(self, request: Request):  # type: ignore[no-untyped-def]
+            call = request.path.rpartition(":")[2]
+            yield Head(200, {"content-type": "application/json"})
+            yield Body(json.dumps(answers.get(call, {"done": True})).encode())
+
+    calls = [account(f":{call}", {"metadata": {"v": 1}}) for call in answers]
+    operation = account("/operations/o1", verb="GET")
+    replay = Replaying(cassette(tmp_path, Account(), *calls, operation))
+    for _ in range(2):
+        for call, answer in reversed(answers.items()):
+            assert json.loads(text_of(heard(replay, account(f":{call}", {"metadata": {"v": 2}})))) == answer
+        assert json.loads(text_of(heard(replay, account("/operations/o1", verb="GET")))) == {"done": True}
+    assert (Replaying(load_cassette(tmp_path / "c.jsonl")).unused, replay.remarks) == ([], [])
+
+
+def test_an_account_call_that_was_not_recorded(tmp_path: Path) -> None:
+    """A call that another release makes is answered, and that is said."""
+    replay = Replaying(cassette(tmp_path, script("one"), wrapped("a")))
+    assert json.loads(text_of(heard(replay, account(":fetchAdminControls", {})))) == {}
+    assert any("/v1internal:fetchAdminControls" in remark for remark in replay.remarks)
+
+
+def test_telemetry_is_not_recorded(tmp_path: Path) -> None:
+    """It comes whenever the CLI has a moment: it passes, and is answered in a replay without a word."""
+    metrics = account(":recordCodeAssistMetrics", {"metrics": [{"timestamp": "now"}]})
+    made = cassette(tmp_path, script("one"), metrics, wrapped("a"))
+    assert [exchange.path for exchange in made.exchanges] == ["/v1internal:streamGenerateContent?alt=sse"]
+    replay = Replaying(made)
+    assert json.loads(text_of(heard(replay, metrics))) == {}
+    assert replay.remarks == []

@@ -18,10 +18,8 @@ from geminids.launch.servers import distrusted_servers
 from geminids.launch.user_policies import UserPolicies
 from geminids.options import CAPABILITIES, Approval, Permissions
 from geminids.options.permissions import Power
-from geminids.toolchain import release_of
 from geminids.toolchain.tools import tools_with
 
-NEWEST = release_of("0.61.0")
 SHELL = "run_shell_command"
 _UNSAFE = re.compile(r"\([^)]*[*+?{].*\)[*+?{]")
 _POWER = st.sampled_from([None, *get_args(Power)])
@@ -42,7 +40,7 @@ _NONE = UserPolicies()
 def _tables(
     approval: Approval = "default", *, asks: bool = True, theirs: UserPolicies = _NONE, **said: Any
 ) -> list[Table]:
-    return warm_rules(Permissions(**said), approval, NEWEST, theirs, asks=asks)
+    return warm_rules(Permissions(**said), approval, theirs, asks=asks)
 
 
 def _named(table: Table) -> list[str]:
@@ -66,7 +64,7 @@ def _first(tables: list[Table], tool: str, mode: str, arguments: str = "{}") -> 
 @given(_PERMISSIONS, _APPROVAL, st.booleans())
 def test_what_the_engine_demands(permissions: Permissions, approval: Approval, asks: bool) -> None:
     """Valid TOML, decisions and priorities that it knows, expressions that it keeps."""
-    tables = warm_rules(permissions, approval, NEWEST, UserPolicies(), ("mine",), asks=asks)
+    tables = warm_rules(permissions, approval, UserPolicies(), ("mine",), asks=asks)
     assert tomllib.loads(policy_text(tables))["rule"] == tables
     for table in tables:
         assert table["toolName"]
@@ -83,7 +81,7 @@ def test_an_ask_is_a_question_in_every_mode_that_can_have_it(
 ) -> None:
     """The first rule for its tools asks, or denies; in plan mode files and shells are denied."""
     mode = session_mode(approval)
-    tables = warm_rules(permissions, approval, NEWEST, UserPolicies(), asks=True)
+    tables = warm_rules(permissions, approval, UserPolicies(), asks=True)
     for capability in CAPABILITIES:
         if getattr(permissions, capability) != "ask":
             continue
@@ -98,7 +96,7 @@ def test_an_ask_is_a_question_in_every_mode_that_can_have_it(
 @given(_PERMISSIONS, _APPROVAL)
 def test_without_anybody_to_ask_an_ask_is_a_deny(permissions: Permissions, approval: Approval) -> None:
     """As on the other lane."""
-    tables = warm_rules(permissions, approval, NEWEST, UserPolicies(), asks=False)
+    tables = warm_rules(permissions, approval, UserPolicies(), asks=False)
     for capability in CAPABILITIES:
         if getattr(permissions, capability) == "ask":
             for tool in tools_with(capability):
@@ -164,11 +162,11 @@ def test_subagents_that_could_ask() -> None:
         name for t in _tables() if t["decision"] == "deny" and t["priority"] == 999 for name in _named(t)
     }
     assert "generalist" in denied and not {"codebase_investigator", "cli_help"} & denied
-    free = warm_rules(Permissions(), "yolo", NEWEST, UserPolicies(), ("mine",), asks=True)
+    free = warm_rules(Permissions(), "yolo", UserPolicies(), ("mine",), asks=True)
     inner = [table for table in free if "subagent" in table]
     assert {table["subagent"] for table in inner} == {"generalist", "mine"}
     assert all(table["decision"] == "deny" and "pyproject" in table["argsPattern"] for table in inner)
-    asking = warm_rules(Permissions(shell="ask"), "yolo", NEWEST, UserPolicies(), ("mine",), asks=True)
+    asking = warm_rules(Permissions(shell="ask"), "yolo", UserPolicies(), ("mine",), asks=True)
     assert ["generalist", "mine"] in [table["toolName"] for table in asking]
     theirs = UserPolicies(rules=(_rule("glob", "ask_user"),))
     assert "generalist" in [table["toolName"] for table in _tables("yolo", theirs=theirs)]
@@ -179,7 +177,7 @@ def test_subagents_that_could_ask() -> None:
 def test_a_session_can_change_its_mode(permissions: Permissions, asks: bool) -> None:
     """One and the same rules serve default, yolo and plan; plan mode is no door from any of them."""
     made = [
-        warm_rules(permissions, approval, NEWEST, UserPolicies(), asks=asks)
+        warm_rules(permissions, approval, UserPolicies(), asks=asks)
         for approval in get_args(Approval)
         if approval != "auto_edit"
     ]

@@ -10,7 +10,6 @@ from geminids.config.places import Places
 from geminids.launch.home import SourceHome, write_home
 from geminids.launch.refused import Refused
 from geminids.skills.find import find_skills
-from geminids.toolchain.releases import release_of
 
 
 def _skill(folder: Path, name: str, what: str = "d") -> str:
@@ -20,7 +19,7 @@ def _skill(folder: Path, name: str, what: str = "d") -> str:
 
 
 def _seen(home: Path, tmp_path: Path) -> dict[str, str]:
-    found = find_skills(tmp_path / "nowhere", home, release_of("0.61.0"))
+    found = find_skills(tmp_path / "nowhere", home)
     return {skill.name: skill.description for skill in found if skill.wins}
 
 

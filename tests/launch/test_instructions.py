@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geminids.launch.compose import compose
-from geminids.launch.instructions import instructions_text, read_instructions
+from geminids.launch.compose import compose, instructions_text, read_instructions
 from geminids.launch.prompt import PromptProblem
 from geminids.options import Options
 

@@ -23,7 +23,6 @@ from geminids.launch.media_types import TEXT, type_in
 from geminids.launch.prompt import PromptProblem
 from geminids.launch.scratch import Scratch
 from geminids.launch.staging import hiding_pattern
-from geminids.toolchain import release_of
 
 PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"
 JPEG = b"\xff\xd8\xff\xe0\0\x10JFIF"
@@ -203,7 +202,7 @@ def test_files_are_staged_privately_under_safe_names(put: Callable[..., str], tm
     work.mkdir()
     scratch = Scratch(Places(tmp_path / "geminids"))
     options = Options(images=(*images, str(tmp_path / "link.png"), str(twin)), files=(put("n.md", b"# n"),))
-    found = attach(options, release_of("0.61.0"), str(work), scratch)
+    found = attach(options, str(work), scratch)
     folder = scratch.folder / "media"
     assert found.flags == (f"--include-directories={folder}",)
     called = [
@@ -236,9 +235,7 @@ def test_a_place_that_the_cli_would_not_read_is_not_used(
         folder.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(temporary))
     scratch = Scratch(Places(tmp_path / root))
-    found = attach(
-        Options(images=(put("a.png", PNG),)), release_of("0.61.0"), str(tmp_path / "work"), scratch
-    )
+    found = attach(Options(images=(put("a.png", PNG),)), str(tmp_path / "work"), scratch)
     assert found.flags == (f"--include-directories={temporary / scratch.name_in()}",)
     scratch.close()
     assert os.listdir(temporary) == []
@@ -248,9 +245,7 @@ def test_blanks_in_the_place_are_escaped(put: Callable[..., str], tmp_path: Path
     """`Application Support`, where macOS keeps such things."""
     (tmp_path / "work").mkdir()
     scratch = Scratch(Places(tmp_path / "Application Support"))
-    found = attach(
-        Options(images=(put("a.png", PNG),)), release_of("0.61.0"), str(tmp_path / "work"), scratch
-    )
+    found = attach(Options(images=(put("a.png", PNG),)), str(tmp_path / "work"), scratch)
     assert f"@{tmp_path}/Application\\ Support/runs/" in found.words
     scratch.close()
 
@@ -259,21 +254,23 @@ def test_blanks_in_the_place_are_escaped(put: Callable[..., str], tmp_path: Path
     ("rules", "staged"),
     [("*.png\n", "hidden"), (".*\n", "seen"), ("*\n", None)],
 )
-def test_an_old_release_gets_its_files_in_the_folder(
-    put: Callable[..., str], tmp_path: Path, rules: str, staged: str | None
+def test_files_are_staged_in_the_folder_if_they_cannot_be_outside(
+    put: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rules: str, staged: str | None
 ) -> None:
-    """Under a name that its ignore files do not hide, else it is refused; nothing is left in the folder."""
+    """Under a name that the ignore files do not hide, else it is refused; nothing is left in the folder."""
     work = tmp_path / "work"
     (work / ".git").mkdir(parents=True)
     (work / ".gitignore").write_text(rules)
     before = sorted(os.listdir(work))
-    scratch = Scratch(Places(tmp_path / "geminids"))
-    options, release = Options(images=(put("a.png", PNG),)), release_of("0.24.0")
+    # Neither path can be named after `@`.
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "a, b"))
+    scratch = Scratch(Places(tmp_path / "c, d"))
+    options = Options(images=(put("a.png", PNG),))
     if staged is None:
-        with pytest.raises(PromptProblem, match=r"0\.24\.0 reads files only below .*'\*' of \.gitignore"):
-            attach(options, release, str(work), scratch)
+        with pytest.raises(PromptProblem, match=r"staged only below .*'\*' of \.gitignore"):
+            attach(options, str(work), scratch)
     else:
-        found = attach(options, release, str(work), scratch)
+        found = attach(options, str(work), scratch)
         name = scratch.name_in(hidden=staged == "hidden")
         assert found.words == f"\n\n@{name}/media-001.png (attached as a.png)"
         assert found.flags == ()

@@ -110,16 +110,6 @@ def test_the_users_own_deny_is_named() -> None:
     assert verdicts.why_not("replace", {}) is None
 
 
-def test_older_releases_let_less_through() -> None:
-    """With lists: web_fetch needs yolo, an allowed command may not redirect, and a server's tool has any name."""
-    old = Verdicts("auto_edit", Permissions(shell="allow"), lists=True)
-    assert "approval=auto_edit does not let web_fetch" in str(old.why_not("web_fetch", {}))
-    assert "the command redirects, which this release" in str(old.why_not(SHELL, {"command": "ls > x"}))
-    denied = Verdicts("yolo", Permissions(mcp="deny"), ("lab",), lists=True)
-    assert denied.why_not("mark", {}) == "mcp is denied by the permissions of this run"
-    assert Verdicts("yolo", Permissions(), ("lab",), lists=True).why_not("mark", {}) is None
-
-
 @given(
     st.sampled_from(get_args(Approval)),
     st.sampled_from([tool.name for tool in BUILT_IN] + ["mcp_a_b", "x"]),

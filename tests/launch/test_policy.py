@@ -14,9 +14,7 @@ from hypothesis import strategies as st
 from geminids.launch.policy import Rule, our_rules, policy_text, too_long
 from geminids.options import Approval, Permissions
 from geminids.options.permissions import Power
-from geminids.toolchain import release_of
 
-NEWEST = release_of("0.61.0")
 # A rule with an expression like this, or a longer one, is dropped (core/src/policy/utils.ts, isSafeRegExp).
 _UNSAFE = re.compile(r"\([^)]*[*+?{].*\)[*+?{]")
 
@@ -45,7 +43,7 @@ _unhurried = settings(suppress_health_check=[HealthCheck.too_slow])
 
 
 def _rules(approval: Approval = "default", **said: Any) -> tuple[Rule, ...]:
-    return our_rules(Permissions(**said), approval, NEWEST)
+    return our_rules(Permissions(**said), approval)
 
 
 def _said(**fields: Any) -> str:
@@ -66,7 +64,7 @@ def _finds(rule: Rule, **fields: Any) -> bool:
 @given(_PERMISSIONS, _APPROVAL)
 def test_the_text_is_toml_that_says_the_same(permissions: Permissions, approval: Approval) -> None:
     """Whatever is in the names and commands, what is written is what is read."""
-    rules = [rule.fields() for rule in our_rules(permissions, approval, NEWEST)]
+    rules = [rule.fields() for rule in our_rules(permissions, approval)]
     assert tomllib.loads(policy_text(rules)).get("rule", []) == rules
 
 
@@ -75,7 +73,7 @@ def test_the_text_is_toml_that_says_the_same(permissions: Permissions, approval:
 def test_what_the_engine_demands_of_a_rule(permissions: Permissions, approval: Approval) -> None:
     """A tool, a decision, a priority from 0 to 999, modes that it knows; an expression that it does not drop."""
     assume(not list(too_long(permissions)))
-    for rule in our_rules(permissions, approval, NEWEST):
+    for rule in our_rules(permissions, approval):
         fields = rule.fields()
         assert fields["toolName"]
         assert fields["decision"] in ("allow", "deny")
@@ -91,7 +89,7 @@ def test_our_denies_stand_above_the_user_and_our_allows_below(
     permissions: Permissions, approval: Approval
 ) -> None:
     """999 for a deny, and no more than 2 for the rest: the user's own have all between 3 and 997."""
-    for rule in our_rules(permissions, approval, NEWEST):
+    for rule in our_rules(permissions, approval):
         last = rule.tools == ("*",) and rule.server is None
         assert rule.priority == (1 if last else {"deny": 999, "allow": 2}[rule.decision])
 
@@ -100,7 +98,7 @@ def test_our_denies_stand_above_the_user_and_our_allows_below(
 @given(_PERMISSIONS)
 def test_plan_mode_gets_neither_files_nor_shells(permissions: Permissions) -> None:
     """No allow of ours for these, or for a tool that nobody knows, counts in plan mode."""
-    for rule in our_rules(permissions, "plan", NEWEST):
+    for rule in our_rules(permissions, "plan"):
         if rule.decision == "allow" and "plan" in rule.modes and rule.server is None:
             assert not {"write_file", "replace", "run_shell_command", "new_tool"} & set(rule.tools)
 

@@ -8,7 +8,6 @@ import pytest
 
 from geminids.launch.servers import server_names, server_settings
 from geminids.options import McpServer, Options, Permissions
-from geminids.toolchain import release_of
 
 LAB = McpServer(command="lab", args=("-x",), env={"A": "b"}, timeout=1.5, include_tools=("mark",))
 WEB = McpServer(url="http://127.0.0.1:1/mcp", headers={"X": "y"})
@@ -18,11 +17,10 @@ THEIRS = {"mcpServers": {"shed": {"command": "shed", "includeTools": ["a", "b"]}
 def _settings(
     said: dict[str, Any] | None = None,
     users: dict[str, Any] | None = None,
-    version: str = "0.61.0",
     **servers: McpServer,
 ) -> dict[str, Any]:
     options = Options(mcp_servers=servers, permissions=Permissions(**(said or {})))
-    return server_settings(options, users or {}, release_of(version))
+    return server_settings(options, users or {})
 
 
 def test_a_server_in_the_clis_terms() -> None:
@@ -81,13 +79,8 @@ def test_names_with_an_underscore() -> None:
     assert settings["mcpServers"] == {"a_b": {"command": "y", "includeTools": ["c"]}}
 
 
-@pytest.mark.parametrize(
-    ("said", "trusted"),
-    [({"mcp": "allow"}, {"lab", "shed"}), ({"allow_servers": ("lab", "unknown")}, {"lab"}), ({}, set())],
-)
-def test_before_rules_a_server_is_trusted(said: dict[str, Any], trusted: set[str]) -> None:
-    """Before 0.34 that is how its tools are allowed; later on no server is."""
-    old = _settings(said, THEIRS, "0.24.0", lab=LAB)["mcpServers"]
-    assert {name for name, server in old.items() if server.get("trust")} == trusted
-    new = _settings(said, THEIRS, lab=LAB)["mcpServers"]
-    assert not any(server.get("trust") for server in new.values())
+@pytest.mark.parametrize("said", [{"mcp": "allow"}, {"allow_servers": ("lab", "unknown")}, {}])
+def test_no_server_is_trusted(said: dict[str, Any]) -> None:
+    """Rules allow the tools of a server: to trust it would allow more."""
+    settings = _settings(said, THEIRS, lab=LAB)["mcpServers"]
+    assert not any(server.get("trust") for server in settings.values())

@@ -118,14 +118,3 @@ def test_folders_beside_it_are_looked_at_too(folder: Path, tmp_path: Path) -> No
     check_texts(str(folder), ("GEMINI.md",))
     with pytest.raises(TextProblem, match="leads out"):
         check_texts(str(folder), ("GEMINI.md",), further=[str(tmp_path / "more")])
-
-
-def test_releases_that_look_up_to_the_root(folder: Path) -> None:
-    """Before 0.39.1, with or without a repository: what is above is looked at."""
-    inner = folder / "a"
-    inner.mkdir()
-    (inner / ".git").write_text("gitdir: elsewhere")
-    (folder / "GEMINI.md").symlink_to("../secret.txt")
-    check_texts(str(inner), ("GEMINI.md",))
-    with pytest.raises(TextProblem, match="leads out"):
-        check_texts(str(inner), ("GEMINI.md",), all_above=True)

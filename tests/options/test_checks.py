@@ -58,15 +58,27 @@ def test_a_folder_that_cannot_be_read(tmp_path: Path, mode: int) -> None:
     [
         ("requests_per_minute", 1),
         ("record", "/repo/talk.jsonl"),
+        ("replay", __file__),
         ("only_models", ("gemini-2.5-pro",)),
         ("key_from", "file:/repo/key"),
+        ("max_budget", 1.0),
+        ("max_tokens", 1),
+        ("max_requests", 1),
+        ("day_budget", 1.0),
+        ("day_tokens", 1),
+        ("day_requests", 1),
     ],
 )
-def test_what_only_the_gateway_holds_is_refused_where_it_is_off(name: str, value: object) -> None:
-    """A limit that nobody holds would be no limit; with the gateway it is one."""
+def test_what_only_the_gateway_can_do_is_refused_without_it(name: str, value: object) -> None:
+    """The message names the option; with the gateway, which is the default, it is accepted."""
     with pytest.raises(OptionsError) as told:
         make_options(gateway="off", **{name: value})
-    assert list(told.value.problems) == [(name, "needs the gateway, which is off")]
+    assert list(told.value.problems) == [(name, "needs the gateway; leave gateway='on'")]
     assert getattr(make_options(**{name: value}), name) == value
-    # A budget is counted by what the run tells, where the gateway is off.
-    assert make_options(gateway="off", max_budget=1.0, day_requests=1).max_budget == 1.0
+
+
+def test_gateway_is_on_or_off() -> None:
+    """There is no third way."""
+    assert make_options().gateway == "on"
+    with pytest.raises(OptionsError):
+        make_options(gateway="auto")

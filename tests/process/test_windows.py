@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from geminids.process.windows import taskkill
+from geminids.process.child import taskkill
 
 
 def test_taskkill_ends_the_tree() -> None:

@@ -67,8 +67,8 @@ class Stage:
 
     @property
     def must_be_killed(self) -> bool:
-        """Whether our KILL ends the stubborn one: 0.41.2 kills its own tools when it is asked to go."""
-        return self.state == "stubborn" and (self.left or self.world.version != "0.41.2")
+        """Whether our KILL ends the stubborn one."""
+        return self.state == "stubborn"
 
     @property
     def last_request(self) -> int:

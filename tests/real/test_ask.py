@@ -66,7 +66,10 @@ def stage(
 ) -> Iterator[Stage]:
     furnish(world)
     servers = {"mcp_servers": {"lab": server(world)}}
-    options = world.options(approval=approval, permissions=permissions, **{**servers, **fields})
+    # The plan is carried out by the test itself, so the CLI speaks to the scripted API.
+    options = world.options(
+        approval=approval, permissions=permissions, gateway="off", **{**servers, **fields}
+    )
     plan = make_warm_plan(options, asks=asks)
     with AcpClient(plan.argv, plan.env, world.tmp, seconds=20) as client:
         yield Stage(world, client, client.new_session(world.cwd, session_mode(approval)))

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.real
 
 KEY = "AIzaSy" + "D3adB33f-" * 3 + "c0ffee"
 TOKEN = "tok_live_7f3Qx9LmZ2"
-RELEASES = ("0.61.0", "0.41.2", "0.24.0")
+RELEASES = ("0.61.0", "0.54.4")
 
 
 def replies(cwd: Path) -> list[Any]:

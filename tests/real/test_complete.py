@@ -127,14 +127,13 @@ def _invoke(name: str) -> tuple[str, dict[str, Any]]:
 
 
 def test_subagents_and_the_router_of_auto(world: Any) -> None:
-    """One by itself, then two at once: tools and thoughts have the call that they belong to. The router is a rest."""
+    """One by itself, then two at once: tools and thoughts have the call that they belong to, requests their role."""
     _agents(world, "one", "two", "three")
     when = world.gateway.when
     when("hello", text="Asking. ", calls=[_invoke("one")], usage=_usage(1))
     when("hello", text="Two more. ", calls=[_invoke("two"), _invoke("three")], usage=_usage(2))
     when("hello", text="All said.", usage=_usage(3))
-    # Without the gateway, which would see each request.
-    events, result = told("hello", world.options(model="auto", approval="yolo", gateway="off"))
+    events, result = told("hello", world.options(model="auto", approval="yolo"))
     assert result.ok, result.failure
     assert result.complete
     calls = {
@@ -162,12 +161,10 @@ def test_subagents_and_the_router_of_auto(world: Any) -> None:
     assert sorted(_tokens(events, "subagent")) == sorted(subagents)
     others = [one for one in world.gateway.requests if one.method == "generate"]
     assert others, "the router was asked"
-    (rest,) = of(events, TokensUsed, role="utility")
-    assert (rest.input or 0) > 0
+    assert len(of(events, TokensUsed, role="router")) == len(others)
     _adds_up(events, result)
     assert result.usage is not None
-    assert result.usage.requests is None, "how many requests the rest is of, nobody knows"
-    assert len(of(events, TokensUsed)) - 1 + len(others) == len(world.gateway.requests)
+    assert result.usage.requests == len(of(events, TokensUsed)) == len(world.gateway.requests)
 
 
 def test_a_fixed_model_has_no_rest(world: Any) -> None:
@@ -177,7 +174,7 @@ def test_a_fixed_model_has_no_rest(world: Any) -> None:
     world.gateway.when("hello", text="Said.", usage=_usage(2))
     events, result = told("hello", world.options(model=MODEL, approval="yolo"))
     assert result.complete
-    assert of(events, TokensUsed, role="utility") == []
+    assert {one.role for one in of(events, TokensUsed)} == {"main", "subagent"}
     assert len(of(events, TokensUsed)) == len(world.gateway.requests) == 4
     assert result.usage is not None
     assert result.usage.requests == 4

@@ -110,22 +110,6 @@ def test_a_journal_that_is_lost_does_not_cost_the_run(world: Any, how: str) -> N
     assert [one.message for one in of(events, Notice, code="journal")] == []
 
 
-@pytest.mark.deep
-@pytest.mark.parametrize("version", ["0.32.1", "0.24.0"])
-def test_a_release_without_a_journal(make_world: Any, version: str) -> None:
-    """All that the stream says, at once, and `complete` is false."""
-    world = make_world(version)
-    world.gateway.reply(thought="**x**\nnot told", calls=[("run_shell_command", {"command": "echo out"})])
-    world.gateway.reply(text="done")
-    # Without the gateway, which tells the tokens of every release.
-    events, result = told("hello", world.options(approval="yolo", gateway="off"))
-    assert (result.outcome, result.answer, result.complete) == ("success", "done", False)
-    (tool,) = of(events, ToolFinished)
-    assert (tool.status, tool.exit_code) == ("ok", None)
-    assert [*of(events, Thought), *of(events, TokensUsed)] == []
-    assert [(turn.number, turn.text) for turn in result.turns] == [(1, ""), (2, "done")]
-
-
 def _stop_when(world: Any, name: str) -> Any:
     """Ask for the end once that file is there and the thought before it was told."""
     asked: list[bool] = []

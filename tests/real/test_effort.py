@@ -11,15 +11,10 @@ pytestmark = pytest.mark.real
 deep = pytest.mark.deep
 
 
-@pytest.fixture(
-    params=["0.61.0", *(pytest.param(version, marks=deep) for version in ("0.41.2", "0.32.1", "0.24.0"))]
-)
-def release(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 def _thinking(world: Any, **fields: Any) -> dict[str, Any]:
     """The thinking configuration of the request that a run's answer came from."""
+    if fields["model"] == "gemini-2.5-flash" and world.version == "0.54.4":
+        pytest.skip("0.54.4 asks gemini-3.5-flash in its place")
     world.gateway.reply(text="hi")
     result = world.ask(**fields)
     assert result.ok, result.failure
@@ -65,7 +60,6 @@ def test_without_an_effort_the_cli_decides(world: Any, model: str, told: dict[st
 
 
 @deep
-@pytest.mark.parametrize("release", ["0.61.0", "0.41.2"], indirect=True)
 def test_the_clis_own_requests_stay_as_they_are(world: Any) -> None:
     """What the CLI asks for itself (here: the router of `auto`) is not changed by an effort."""
     own = []

@@ -87,7 +87,6 @@ def test_an_env_file_signs_in_and_chooses(world: Any) -> None:
 
 
 @deep
-@pytest.mark.parametrize("release", ["0.61.0", "0.41.2"], indirect=True)
 def test_a_vertex_key_from_an_env_file(world: Any) -> None:
     """GOOGLE_API_KEY with GOOGLE_GENAI_USE_VERTEXAI, as the CLI wants it, arrives with the request."""
     file = world.root / "my.env"

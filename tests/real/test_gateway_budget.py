@@ -9,13 +9,12 @@ import anyio
 import pytest
 
 import geminids
-import through_gateway
 from complete import of
 from fake_google import FakeGoogle
 from geminids import Notice, ToolFinished, ToolStarted
 from geminids.gateway import Call, Reply, Request
 from geminids.gateway import Usage as Told
-from through_gateway import KEY, RELEASES
+from through_gateway import KEY, RELEASES, through
 
 pytestmark = pytest.mark.real
 
@@ -31,11 +30,6 @@ def thirty(request: Request) -> Reply | None:
         return Reply(text="done")
     call = Call("glob", {"pattern": f"*.x{turn}"})
     return Reply(calls=[call], usage=Told(input=12_000, output=100, cached=0))
-
-
-def through(world: Any, google: FakeGoogle, **fields: Any) -> geminids.Options:
-    """The budget has to ask for the gateway by itself."""
-    return through_gateway.through(world, google, **{"gateway": "auto", **fields})
 
 
 def assert_over_budget(result: Any, *words: str) -> None:

@@ -17,8 +17,6 @@ from through_gateway import KEY, RELEASES, through
 
 pytestmark = pytest.mark.real
 
-AGENTS = {"0.61.0": "generalist", "0.41.2": "generalist", "0.24.0": "codebase_investigator"}
-
 
 @pytest.fixture(params=RELEASES)
 def release(request: pytest.FixtureRequest) -> str:
@@ -77,15 +75,14 @@ def test_a_fixed_model(make_world: Any, release: str) -> None:
 
 
 def test_the_router_of_auto(make_world: Any, release: str) -> None:
-    """What no journal holds is seen as it happens, and is the CLI's own errand."""
+    """No session file holds its request; the gateway reports it with its role."""
     world = make_world(release)
     with FakeGoogle(plain, with_key=KEY) as google:
         events = list(geminids.stream_sync("hello", through(world, google, model="auto")))
     assert_exact(google, events)
     roles = [one.role for one in of(events, TokensUsed)]
     assert roles.count("main") == 2
-    # Before there was a classifier, `auto` asked nobody.
-    assert roles[0] == "utility" or release == "0.24.0"
+    assert roles[0] == "router"
 
 
 def test_a_subagent(make_world: Any, release: str) -> None:
@@ -101,7 +98,7 @@ def test_a_subagent(make_world: Any, release: str) -> None:
                 return Reply(calls=[Call("complete_task", result)], usage=tokens(4))
             return Reply(calls=[Call("glob", {"pattern": "*"})], usage=tokens(3))
         if not request.turn_results:
-            return Reply(calls=[_agent(release)], usage=tokens(1))
+            return Reply(calls=[AGENT], usage=tokens(1))
         return Reply(text="done", usage=tokens(2))
 
     with FakeGoogle(script, with_key=KEY) as google:
@@ -115,10 +112,7 @@ def test_a_subagent(make_world: Any, release: str) -> None:
 REPORT = {"SummaryOfFindings": "x", "ExplorationTrace": ["x"], "RelevantLocations": []}
 
 
-def _agent(release: str) -> Call:
-    if release == "0.24.0":
-        return Call("delegate_to_agent", {"agent_name": "codebase_investigator", "objective": "Look."})
-    return Call("invoke_agent", {"agent_name": AGENTS[release], "prompt": "Look."})
+AGENT = Call("invoke_agent", {"agent_name": "generalist", "prompt": "Look."})
 
 
 @pytest.mark.deep
@@ -144,7 +138,7 @@ def test_a_compressed_conversation(make_world: Any, release: str) -> None:
         events = list(geminids.stream_sync("and now?", through(world, google, resume=first.session_id)))
         google.asked[:before] = []
     assert_exact(google, events)
-    assert "utility" in [one.role for one in of(events, TokensUsed)]
+    assert "compression" in [one.role for one in of(events, TokensUsed)]
 
 
 def test_two_chats_of_one_process(make_world: Any) -> None:

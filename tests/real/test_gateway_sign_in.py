@@ -1,4 +1,5 @@
-"""No sign-in of a trusted folder's own goes past the gateway in silence."""
+"""Where a sign-in comes from: a trusted folder's `.env` and settings are routed through the gateway; what cannot be
+routed runs directly with a warning, and is refused with a limit."""
 
 from __future__ import annotations
 
@@ -8,57 +9,178 @@ from typing import Any
 import pytest
 
 import geminids
+from complete import of
 from fake_google import FakeGoogle
-from geminids.gateway import Reply, Request
+from fake_sign_ins import FakeVertex
+from geminids import Notice, Started, TokensUsed
+from geminids.gateway import Call, Reply, Request
 
 pytestmark = pytest.mark.real
+deep = pytest.mark.deep
 
 KEY = "AIzaSy-not-a-real-key-0123456789"
+FOLDERS_KEY = "AIzaSy-of-the-folder-0123456789"
 
 
 def answers(request: Request) -> Reply | None:
-    return Reply(text="hi") if request.method == "stream" else None
+    if request.method != "stream":
+        return None
+    if not request.turn_results:
+        return Reply(calls=[Call("run_shell_command", {"command": "env > tool_env.txt"})])
+    return Reply(text="hi")
 
 
-def asked(world: Any, google: FakeGoogle, **fields: Any) -> geminids.Result:
-    env = {"GOOGLE_GEMINI_BASE_URL": google.url, "GEMINI_API_KEY": KEY, **fields.pop("env", {})}
-    options = world.options(**{"gateway": "on", "trust_workspace": True, "env": env, **fields})
-    return geminids.ask_sync("hello", options)
+@pytest.fixture
+def world(make_world: Any) -> Any:
+    return make_world("0.61.0")
 
 
-@pytest.mark.parametrize("fields", [{}, {"gateway": "auto", "max_requests": 3}], ids=["on", "budget"])
-def test_a_key_that_only_the_cli_would_find(make_world: Any, fields: dict[str, Any]) -> None:
-    """In the folder's `.env`: the CLI would take it, and ask Google itself. Nothing is started."""
-    world = make_world("0.61.0")
-    (world.cwd / ".env").write_text("GEMINI_API_KEY=AIzaSy-another-one-0123456789\n")
+def run(world: Any, env: dict[str, str], **fields: Any) -> list[Any]:
+    own = {"HOME": str(world.home), "TMPDIR": str(world.tmp), **env}
+    given = {
+        "cwd": str(world.cwd),
+        "gemini": world.version,
+        "model": "gemini-2.5-flash",
+        "env": own,
+        "grace": 2.0,
+    }
+    given |= {"approval": "yolo", "trust_workspace": True, "max_attempts": 1, "timeout": 60.0}
+    return list(geminids.stream_sync("hello", geminids.Options(**{**given, **fields})))
+
+
+def write_env(world: Any, **variables: str) -> None:
+    (world.cwd / ".env").write_text("".join(f"{name}={value}\n" for name, value in variables.items()))
+
+
+def write_settings(folder: Any, **settings: Any) -> None:
+    (folder / ".gemini").mkdir(exist_ok=True)
+    (folder / ".gemini" / "settings.json").write_text(json.dumps(settings))
+
+
+def assert_routed(world: Any, google: FakeGoogle, events: list[Any], key: str) -> None:
+    """The gateway saw each request, and the CLI's tools have its address and no key."""
+    assert (events[-1].outcome, events[-1].answer) == ("success", "hi"), events[-1].failure
+    assert {one.key for one in google.asked} == {key}
+    assert [used.request for used in of(events, TokensUsed)] == [1, 2]
+    assert events[-1].cost.basis == "exact"
+    assert of(events, Notice, code="gateway") == []
+    text = (world.cwd / "tool_env.txt").read_text()
+    assert key not in text
+    assert google.url not in text
+
+
+def test_a_key_in_a_trusted_folder(world: Any) -> None:
+    """A key in the folder's `.env` is the key of the run."""
+    write_env(world, GEMINI_API_KEY=FOLDERS_KEY)
+    with FakeGoogle(answers, with_key=FOLDERS_KEY) as google:
+        events = run(world, {"GOOGLE_GEMINI_BASE_URL": google.url}, max_requests=5)
+    assert_routed(world, google, events, FOLDERS_KEY)
+
+
+@deep
+def test_a_key_in_a_folder_that_is_not_trusted(world: Any) -> None:
+    """Its `.env` is ignored, so there is no sign-in, and nothing is sent."""
+    write_env(world, GEMINI_API_KEY=FOLDERS_KEY)
     with FakeGoogle(answers) as google:
-        result = asked(world, google, env={"GEMINI_API_KEY": ""}, **fields)
-    assert result.failure is not None
-    assert (result.failure.kind, google.asked) == ("auth", [])
-    assert ".env" in (result.failure.hint or "")
+        events = run(world, {"GOOGLE_GEMINI_BASE_URL": google.url}, trust_workspace=False)
+    assert (events[-1].failure.kind, google.asked) == ("auth", [])
 
 
-@pytest.mark.parametrize(("chosen", "goes"), [("vertex-ai", False), ("gemini-api-key", True)])
-def test_a_folder_that_chooses_the_sign_in(make_world: Any, chosen: str, goes: bool) -> None:
-    """Its settings outrank ours: another sign-in than by key is refused, and the file is named."""
-    world = make_world("0.61.0")
-    settings = world.cwd / ".gemini" / "settings.json"
-    settings.parent.mkdir()
-    settings.write_text(json.dumps({"security": {"auth": {"selectedType": chosen}}}))
+@pytest.mark.parametrize("place", ["environment", pytest.param("folder", marks=deep)])
+def test_a_base_url_in_a_trusted_folder(world: Any, place: str) -> None:
+    """It becomes the gateway's upstream, wherever the key is."""
     with FakeGoogle(answers, with_key=KEY) as google:
-        result = asked(world, google)
-    assert result.ok is goes
-    if result.failure is not None:
-        assert (result.failure.kind, google.asked) == ("bad_option", [])
-        assert str(settings) in result.failure.message
+        of_folder = {"GOOGLE_GEMINI_BASE_URL": google.url}
+        env = {"GEMINI_API_KEY": KEY} if place == "environment" else {}
+        write_env(world, **of_folder, **({} if env else {"GEMINI_API_KEY": KEY}))
+        events = run(world, env)
+    assert_routed(world, google, events, KEY)
 
 
-def test_a_folder_with_variables_of_vertex(make_world: Any) -> None:
-    """They change nothing: the requests come through the gateway, with the key."""
-    world = make_world("0.61.0")
-    names = ("GOOGLE_GENAI_USE_VERTEXAI=true", "GOOGLE_CLOUD_PROJECT=p", "GOOGLE_CLOUD_LOCATION=l")
-    (world.cwd / ".env").write_text("\n".join((*names, "GOOGLE_API_KEY=AIzaSy-of-vertex-0123456789", "")))
+def test_vertex_in_a_trusted_folder(world: Any) -> None:
+    """The folder chooses Vertex with a key of its own, as it would for the CLI; the user's own key is not used."""
+    with FakeVertex(answers, with_key=FOLDERS_KEY) as google:
+        write_env(world, **google.env)
+        events = run(world, {"GEMINI_API_KEY": KEY})
+    assert_routed(world, google, events, FOLDERS_KEY)
+    assert KEY not in (world.cwd / "tool_env.txt").read_text()
+
+
+@pytest.mark.parametrize("chosen", ["vertex-ai", pytest.param("gemini-api-key", marks=deep)])
+def test_settings_of_a_trusted_folder_choose_the_sign_in(world: Any, chosen: str) -> None:
+    """Its settings outrank the user's variables, for the CLI and for the route."""
+    write_settings(world.cwd, security={"auth": {"selectedType": chosen}})
+    make = FakeVertex if chosen == "vertex-ai" else FakeGoogle
+    with make(answers, with_key=KEY) as google:
+        env = {"GEMINI_API_KEY": KEY, "GOOGLE_GEMINI_BASE_URL": google.url}
+        env |= {"GOOGLE_API_KEY": KEY, "GOOGLE_VERTEX_BASE_URL": google.url}
+        events = run(world, env)
+    assert_routed(world, google, events, KEY)
+
+
+@deep
+def test_settings_that_choose_a_sign_in_without_its_variables(world: Any) -> None:
+    """Vertex without a project: the run is refused before the start, and the variables are named."""
+    write_settings(world.cwd, security={"auth": {"selectedType": "vertex-ai"}})
     with FakeGoogle(answers, with_key=KEY) as google:
-        result = asked(world, google, timeout=40)
-    assert result.ok, result.failure
-    assert {one.key for one in google.asked} == {KEY}
+        events = run(world, {"GEMINI_API_KEY": KEY, "GOOGLE_GEMINI_BASE_URL": google.url})
+    failure = events[-1].failure
+    assert (failure.kind, google.asked, of(events, Started)) == ("auth", [], [])
+    assert "GOOGLE_CLOUD_PROJECT" in failure.message
+
+
+# Sign-ins that cannot be routed.
+
+STORED_KEY = {"security": {"auth": {"selectedType": "gemini-api-key"}}}
+CONTAINER: dict[str, Any] = {"tools": {"sandbox": "docker"}, **STORED_KEY}
+DIRECT: dict[str, tuple[dict[str, Any], dict[str, str], str]] = {
+    "stored_key": (STORED_KEY, {}, "the CLI's own store"),
+    "container": (CONTAINER, {"GEMINI_API_KEY": KEY}, "tools.sandbox"),
+    "container_by_variable": (
+        STORED_KEY,
+        {"GEMINI_API_KEY": KEY, "GEMINI_SANDBOX": "docker"},
+        "tools.sandbox",
+    ),
+}
+CASES = ["stored_key", "container", pytest.param("container_by_variable", marks=deep)]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_cannot_be_routed_runs_directly_with_a_warning(world: Any, name: str) -> None:
+    """A key in the CLI's own store, or a container: a warning says that requests bypass the gateway, and why. (There
+    is neither a stored key nor docker here, so the CLI itself fails.)"""
+    settings, env, reason = DIRECT[name]
+    write_settings(world.home, **settings)
+    path = {"PATH": str(world.root)} if "container" in name else {}  # no docker, wherever the test runs
+    with FakeGoogle(answers, with_key=KEY) as google:
+        events = run(world, {"GOOGLE_GEMINI_BASE_URL": google.url, **env, **path})
+    (notice,) = of(events, Notice, code="gateway")
+    assert (notice.level, "bypass the gateway" in notice.message, reason in notice.message) == (
+        "warning",
+        True,
+        True,
+    )
+    assert len(of(events, Started)) == 1
+    assert events[-1].outcome == "failed"
+    assert events[-1].cost.basis in ("estimate", "unknown")
+
+
+LIMITS: list[Any] = [{"max_requests": 3}]
+LIMITS += [pytest.param(limit, marks=deep) for limit in ({"day_budget": 1.0}, {"record": "recorded.jsonl"})]
+
+
+@pytest.mark.parametrize("limit", LIMITS, ids=str)
+@pytest.mark.parametrize("name", CASES)
+def test_what_cannot_be_routed_is_refused_with_a_limit(world: Any, name: str, limit: dict[str, Any]) -> None:
+    """The option is named, the reason is given, and nothing is started."""
+    settings, env, reason = DIRECT[name]
+    write_settings(world.home, **settings)
+    with FakeGoogle(answers, with_key=KEY) as google:
+        events = run(world, {"GOOGLE_GEMINI_BASE_URL": google.url, **env}, **limit)
+    failure = events[-1].failure
+    assert failure is not None
+    (option,) = limit
+    assert (failure.kind, google.connections, of(events, Started)) == ("bad_option", 0, [])
+    assert f"{option} needs the gateway" in failure.message
+    assert reason in failure.message
+    assert failure.hint

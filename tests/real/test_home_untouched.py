@@ -40,13 +40,6 @@ FILES = {
 }
 
 
-@pytest.fixture(
-    params=["0.61.0", *(pytest.param(version, marks=deep) for version in ("0.41.2", "0.32.1", "0.24.0"))]
-)
-def release(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 @pytest.fixture
 def user(world: Any) -> Path:
     """A user who has everything."""
@@ -87,9 +80,7 @@ def test_the_tree_is_the_same_after_a_success(world: Any, user: Path) -> None:
     before = _tree(user)
     world.gateway.reply(calls=[("run_shell_command", {"command": "echo hi"})])
     world.gateway.reply(text="done")
-    allowed = (
-        Permissions(shell="allow", deny_tools=("web_fetch",)) if world.version != "0.24.0" else Permissions()
-    )
+    allowed = Permissions(shell="allow", deny_tools=("web_fetch",))
     result = world.ask(approval="yolo", effort="low", max_turns=9, permissions=allowed)
     assert result.ok, result.failure
     _assert_same(world, before)
@@ -112,10 +103,7 @@ def test_the_tree_is_the_same_after_all_else(world: Any, user: Path, how: str) -
         world.gateway.reply(stall=True)
         fields = {"timeout": 4.0, "grace": 1.0}
     else:
-        if how == "isolated" and world.version == "0.24.0":
-            fields = {"trust_workspace": True}  # that release has no homes of its own
-        else:
-            fields = {"trust_workspace": True} if how == "trusted" else {"home": "isolated"}
+        fields = {"trust_workspace": True} if how == "trusted" else {"home": "isolated"}
         world.gateway.reply(text="hi")
     result = world.ask(**fields)
     assert result.outcome == {"failure": "failed", "refusal": "failed", "time-out": "timed_out"}.get(

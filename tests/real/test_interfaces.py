@@ -55,19 +55,6 @@ def test_tokens_are_told_apart_by_the_journal(world: Any) -> None:
     assert (usage.thinking, usage.tool, usage.requests) == (5, 40, 1)
 
 
-@pytest.mark.deep
-def test_tokens_that_nobody_can_tell_apart_are_not_told(make_world: Any) -> None:
-    """Without a journal, sums hold neither thinking nor tool prompts: None where they may be there, else 0."""
-    world = make_world("0.32.1")
-    world.gateway.reply(text="a", usage=Usage(input=100, output=10, thinking=5, tool=40, total=155))
-    usage = world.ask().usage
-    assert (usage.input, usage.output, usage.total) == (100, 10, 155)
-    assert (usage.thinking, usage.tool, usage.requests) == (None, None, None)
-    world.gateway.reply(text="a", usage=Usage(input=100, output=10, total=110))
-    usage = world.ask("again").usage
-    assert (usage.thinking, usage.tool) == (0, 0)
-
-
 def test_asking_for_a_version_leaves_nothing_in_the_users_home(world: Any, installs: Any) -> None:
     """The CLI itself would write there even for `--version`."""
     gemini = install(world.version, places=installs)

@@ -50,11 +50,6 @@ def daemon(world: Any, soon: Any) -> Iterator[Callable[[], int]]:
     assert soon(lambda: not marked(os.environ[MARKER]), 5)
 
 
-def _takes_it_with_it(world: Any, shell: dict[str, Any]) -> bool:
-    """0.41.2 runs a background shell on a terminal of its own, which goes with the CLI."""
-    return world.version == "0.41.2" and "is_background" in shell
-
-
 def _records(world: Any) -> list[Path]:
     return list(world.places.kept.iterdir()) if world.places.kept.exists() else []
 
@@ -67,8 +62,7 @@ def test_leftovers_are_ended_and_told(world: Any, daemon: Any, lives: Any, shell
     result = world.ask(approval="yolo")
     assert (result.outcome, result.answer) == ("success", "done")
     assert not lives(daemon())
-    if not _takes_it_with_it(world, shell):
-        assert daemon() in [one.pid for one in result.ended]
+    assert daemon() in [one.pid for one in result.ended]
     assert _records(world) == []
 
 
@@ -95,9 +89,6 @@ def test_kept_leftovers_outlive_the_host(
     assert (outcome, ended) == ("success", "0")
     for guard in guards:  # it had its chance to act
         assert soon(lambda guard=guard: not guard.is_running() or guard.status() == psutil.STATUS_ZOMBIE, 5)
-    if _takes_it_with_it(world, shell):
-        assert not lives(daemon())
-        return
     assert lives(daemon())
     [record] = _records(world)
     assert (record.name, record.read_bytes()) == (run_id, b"")

@@ -6,8 +6,6 @@ import base64
 import os
 import signal
 import struct
-import subprocess
-import sys
 import zlib
 from pathlib import Path
 from typing import Any
@@ -101,36 +99,6 @@ def test_files_reach_the_model_whatever_git_ignores(world: Any) -> None:
     assert _left(world) == []
 
 
-@pytest.mark.deep
-@pytest.mark.parametrize("version", ["0.32.1", "0.24.0"])
-@pytest.mark.parametrize("rules", ["", "*.png\n*.txt\n", ".*\n"])
-def test_older_releases_read_them_in_the_folder(make_world: Any, version: str, rules: str) -> None:
-    """From a folder of their own, which what git ignores does not hide and which goes with the run."""
-    world = make_world(version)
-    _repository(world, rules)
-    world.gateway.reply(text="ok")
-    images, files = (_put(world, "cat.png", PNG),), (_put(world, "main.ts", TEXT.encode()),)
-    assert world.ask("look", images=images, files=files).outcome == "success"
-    assert _inline(world) == [("image/png", PNG)]
-    assert TEXT in _texts(world)
-    assert _left(world) == []
-
-
-@pytest.mark.deep
-@pytest.mark.parametrize("file", [".gitignore", ".geminiignore"])
-def test_an_older_release_that_would_drop_them_is_not_started(make_world: Any, file: str) -> None:
-    """Where everything is ignored: refused, with the rule, and no request is made."""
-    world = make_world("0.24.0")
-    (world.cwd / ".git").mkdir()
-    (world.cwd / file).write_text("*\n")
-    result = world.ask("look", images=(_put(world, "cat.png", PNG),))
-    assert result.failure is not None
-    assert result.failure.kind == "bad_option"
-    assert f"'*' of {file}" in result.failure.message
-    assert world.gateway.requests == []
-    assert _left(world) == []
-
-
 def test_what_a_killed_host_left_is_gone_after_the_next_run(hosts: Any, stage: Any, soon: Any) -> None:
     """SIGKILL leaves the staged file; the next run, which has none of its own, removes it."""
     world, where = hosts.world, stage("api")
@@ -144,39 +112,6 @@ def test_what_a_killed_host_left_is_gone_after_the_next_run(hosts: Any, stage: A
     world.gateway.when("again", text="ok")
     assert world.ask("again").outcome == "success"
     assert _left(world) == []
-
-
-@pytest.mark.deep
-def test_an_older_releases_folder_in_the_work_is_gone_too(make_world: Any, soon: Any) -> None:
-    """0.24 has it among the user's own files: also there the next run removes it."""
-    world = make_world("0.24.0")
-    _kill_a_run(world, soon)
-    assert sorted(name.partition("-")[0] for name in _left(world)) == [".geminids", "run"]
-    world.gateway.when("again", text="ok")
-    assert world.ask("again").outcome == "success"
-    assert _left(world) == []
-
-
-def _kill_a_run(world: Any, soon: Any) -> None:
-    world.gateway.when("hello", stall=True)
-    argv = [
-        sys.executable,
-        "-m",
-        "geminids",
-        "run",
-        "hello",
-        f"--cwd={world.cwd}",
-        f"--gemini={world.version}",
-    ]
-    env = {**os.environ, "HOME": str(world.home), "TMPDIR": str(world.tmp), **world.gateway.env}
-    image = _put(world, "cat.png", PNG)
-    host = subprocess.Popen([*argv, "--model=flash", f"--image={image}"], env=env, cwd="/")
-    try:
-        assert soon(lambda: any(one.method == "stream" for one in world.gateway.requests), 60)
-    finally:
-        host.kill()
-        host.wait()
-    assert soon(lambda: not marked(os.environ[MARKER]), 5)
 
 
 @pytest.mark.parametrize("name", ["SIGINT", pytest.param("SIGTERM", marks=pytest.mark.deep)])

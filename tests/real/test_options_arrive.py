@@ -14,11 +14,6 @@ pytestmark = pytest.mark.real
 deep = pytest.mark.deep
 
 
-@pytest.fixture(params=["0.61.0", *(pytest.param(version, marks=deep) for version in ("0.41.2", "0.24.0"))])
-def release(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
 @deep
 def test_a_system_prompt_replaces_the_clis(world: Any) -> None:
     """The file's text is the system instruction; without it, the CLI's own is."""
@@ -35,13 +30,10 @@ def test_a_system_prompt_replaces_the_clis(world: Any) -> None:
 
 @deep
 def test_include_dirs_open_a_folder(world: Any) -> None:
-    """A file in such a folder can be read; without the option it cannot. 0.24.0 would pass it over: no run there."""
+    """A file in such a folder can be read; without the option it cannot."""
     other = world.root / "other folder"
     other.mkdir()
     (other / "note.txt").write_text("A-NOTE-FROM-ELSEWHERE")
-    if world.version == "0.24.0":
-        assert world.ask(include_dirs=(str(other),)).failure.kind == "cli_unsupported"
-        return
     for folders in ((), (str(other),)):
         world.gateway.reply(calls=[("read_file", {"file_path": str(other / "note.txt")})])
         world.gateway.reply(text="done")
@@ -59,10 +51,9 @@ def test_an_mcp_server_of_the_run(world: Any) -> None:
         env={"WHERE": str(marks / "where")},
         cwd=str(world.home),
     )
-    tool = "poke" if world.version == "0.24.0" else "mcp_callers_poke"
     statuses = []
     for permissions in (Permissions(), Permissions(allow_servers=("callers",))):
-        world.gateway.reply(calls=[(tool, {})])
+        world.gateway.reply(calls=[("mcp_callers_poke", {})])
         world.gateway.reply(text="done")
         events = world.events(mcp_servers={"callers": server}, permissions=permissions)
         statuses += [event.status for event in events if isinstance(event, ToolFinished)]

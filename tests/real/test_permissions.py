@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 
 from acts import Played, play
-from permission_table import AS_PERMISSIONS, TABLE
-from permission_table_old import TABLE_0_24, TABLE_0_41
+from permission_table import AS_PERMISSIONS, TABLE, TABLE_0_54
 
 pytestmark = pytest.mark.real
 
-TABLES = {"0.61.0": TABLE, "0.41.2": TABLE_0_41, "0.24.0": TABLE_0_24}
+TABLES = {"0.61.0": TABLE, "0.54.4": TABLE_0_54}
 # The runs of the fast set, all on 0.61.0.
 FAST = (
     ("default", "nothing"),

@@ -142,20 +142,6 @@ def test_several_words_are_denied(world: Any) -> None:
     assert list(_statuses(played).values()) == ["denied", "denied", "ok", "denied", "ok"]
 
 
-@pytest.mark.deep
-@pytest.mark.parametrize("version", ["0.24.0", "0.32.1"])
-def test_why_commands_are_refused_before_rules(make_world: Any, version: str) -> None:
-    """A list of the user's that allows `git status` approves whatever command has it in another argument."""
-    world = make_world(version)
-    furnish(world)
-    settings = world.home / ".gemini" / "settings.json"
-    settings.parent.mkdir(exist_ok=True)
-    settings.write_text('{"tools": {"allowed": ["run_shell_command(git status)"]}}')
-    act = {"nested": _shell(f"touch {MADE}", extra={"command": "git status"})}
-    perform(world, act.items())
-    assert (world.cwd / MADE).exists()
-
-
 _TOOLS = {"lab": ACTS["mcp"], "lab, other": Act("mcp_lab_other", {}), "shed": Act("mcp_shed_mark", {})}
 
 

@@ -79,28 +79,6 @@ def test_a_users_deny_stays_in_force(world: Any, way: str) -> None:
     assert {name: after[name] for name in before} == before
 
 
-@pytest.mark.deep
-@pytest.mark.parametrize("way", ["priority 100", "priority 999", "tools.exclude"])
-@pytest.mark.parametrize("version", ["0.24.0", "0.32.1"])
-def test_a_users_deny_stays_in_force_with_lists(make_world: Any, version: str, way: str) -> None:
-    """So it is before 0.34, where an allow in a list would outrank it."""
-    world = make_world(version)
-    WAYS[way](world)
-    _assert_held(play(world, ["write", "replace", "shell", "mcp"], "default", ALLOW))
-
-
-@pytest.mark.deep
-@pytest.mark.parametrize("version", ["0.24.0", "0.32.1"])
-def test_what_lists_would_break_is_refused(make_world: Any, version: str) -> None:
-    """Before 0.34, an allow of a tool that the user denies for some arguments is refused: it would outrank that."""
-    world = make_world(version)
-    _policy(world, DENY.format(100) + 'argsPattern = "secret"\n')
-    events = world.events(permissions=ALLOW)
-    assert events[-1].failure.kind == "cli_unsupported"
-    assert "write_file beside the user's own policy" in events[-1].failure.message
-    assert not any(isinstance(event, Started) for event in events)
-
-
 def test_a_users_allow_does_not_beat_the_run(world: Any) -> None:
     """What the run denies stays denied, however high the user's own allow is."""
     _policy(world, DENY.format(999).replace("deny", "allow"))

@@ -77,9 +77,3 @@ def test_the_example_of_the_page_runs(make_world: Any, monkeypatch: pytest.Monke
         r"Be brief\.\n\nYou are Ada of Acme, run run-\w+\.\n\nWhat is wrong in this picture\?", said
     )
     assert said.endswith("(attached as cat.png)")
-
-
-@pytest.mark.deep
-def test_the_oldest_parser_is_held_to_the_same(make_world: Any) -> None:
-    """0.24 reads `@` in another way."""
-    test_the_model_is_told_what_was_composed(make_world("0.24.0"))

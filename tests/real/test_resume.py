@@ -15,6 +15,7 @@ import pytest
 from complete import of, told
 from geminids import Notice, Started, Thought, TokensUsed, ToolFinished, ToolStarted, decode_event, sessions
 from geminids.gateway import Usage
+from plain_gemini import plain_gemini
 
 pytestmark = pytest.mark.real
 
@@ -122,7 +123,9 @@ def test_a_session_of_an_older_release(make_world: Any, version: str) -> None:
     world = make_world(version)
     (world.cwd / "one.txt").write_text("text of one\n")
     world.gateway.when("remember", thought="**Old**\nold thought", text="the word is pear")
-    session = world.ask("remember").session_id
+    assert plain_gemini(world, "--prompt=remember").returncode == 0
+    (found,) = sessions.find(world.cwd, environ={"HOME": str(world.home)}, places=world.places)
+    session = found.id
     _second(world)
     options = world.options(approval="yolo", resume=session, gemini="0.61.0")
     events, result = told("which word", options)

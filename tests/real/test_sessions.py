@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import uuid
 from concurrent.futures import ThreadPoolExecutor, wait
 from datetime import UTC, datetime, timedelta
@@ -14,8 +13,7 @@ from typing import Any
 import pytest
 
 from geminids import sessions
-from geminids.toolchain import find as find_gemini
-from geminids.toolchain.releases import release_of
+from plain_gemini import plain_gemini
 
 pytestmark = pytest.mark.real
 
@@ -27,19 +25,6 @@ def _where(world: Any, home: str = "user") -> dict[str, Any]:
 def _told(world: Any) -> str:
     """What the model was told last."""
     return json.dumps(world.gateway.requests[-1].body, ensure_ascii=False)
-
-
-def _plain(world: Any, *flags: str, cwd: Path | None = None) -> subprocess.CompletedProcess[bytes]:
-    """The user's own `gemini`, without any of ours."""
-    gemini = find_gemini(world.version, places=world.places)
-    settings = world.home / ".gemini" / "settings.json"
-    settings.write_text('{"security": {"auth": {"selectedType": "gemini-api-key"}}}')
-    env = {**os.environ, **world.gateway.env, "HOME": str(world.home), "TMPDIR": str(world.tmp)}
-    env["GEMINI_CLI_TRUST_WORKSPACE"] = "true"
-    argv = [*gemini.command(world.places), "--model=flash", *flags]
-    return subprocess.run(
-        argv, cwd=cwd or world.cwd, env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=120
-    )
 
 
 @pytest.fixture(params=["blanks and ünïcödé", pytest.param("plain", marks=pytest.mark.deep)])
@@ -59,12 +44,9 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
         *(
             pytest.param(version, home, marks=pytest.mark.deep)
             for version, home in (
-                ("0.41.2", "user"),
-                ("0.32.1", "user"),
-                ("0.24.0", "user"),
+                ("0.54.4", "user"),
                 ("0.61.0", "isolated"),
-                ("0.41.2", "isolated"),
-                ("0.32.1", "isolated"),
+                ("0.54.4", "isolated"),
             )
         ),
     ],
@@ -72,9 +54,8 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 def test_a_session_is_listed_loaded_and_resumed(
     make_world: Any, version: str, home: str, folder: Path
 ) -> None:
-    """By its project as given or without links, from each release's own kind of file."""
+    """By its project as given or without links."""
     world = make_world(version)
-    release = release_of(version)
     where = _where(world, home)
     world.gateway.reply(text="the word is pear")
     first = world.ask("remember   the\nword", home=home, cwd=str(folder))
@@ -82,7 +63,7 @@ def test_a_session_is_listed_loaded_and_resumed(
     for project in (folder, folder.resolve(), None):
         (info,) = sessions.find(project, **where)
     assert (info.id, info.title, info.kind) == (first.session_id, "remember the word", "main")
-    assert (info.generation, info.resumable, info.damaged) == (release.session_storage, True, False)
+    assert (info.generation, info.resumable, info.damaged) == ("slug_journal", True, False)
     assert info.project == (str(folder.resolve()) if info.project else None)
     assert info.size == os.path.getsize(info.file)
     now = datetime.now(UTC)
@@ -107,8 +88,7 @@ def test_a_session_is_listed_loaded_and_resumed(
     assert after.updated > info.updated
     texts = [message.text for message in sessions.load(info.id, folder, **where).messages]
     assert [text for text in texts if text in ("the word is pear", "pear")] == ["the word is pear", "pear"]
-    if info.generation == "slug_journal":
-        assert sessions.journal_of(info.id, folder, **where) == Path(after.file)
+    assert sessions.journal_of(info.id, folder, **where) == Path(after.file)
 
 
 def test_a_copy_goes_on_by_itself(world: Any) -> None:
@@ -134,32 +114,34 @@ def test_a_copy_goes_on_by_itself(world: Any) -> None:
     assert len(sessions.find(world.cwd, **where)) == 3
 
 
+OLD_GENERATIONS = {"0.24.0": "sha256_json", "0.32.1": "slug_json", "0.41.2": "slug_journal"}
+
+
 @pytest.mark.deep
-@pytest.mark.parametrize("version", ["0.32.1", "0.24.0"])
-def test_a_copy_for_an_old_release_is_one_that_it_reads(make_world: Any, version: str) -> None:
-    """The copy of a `.json` session is a `.json` session."""
+@pytest.mark.parametrize("version", OLD_GENERATIONS)
+def test_a_session_of_an_older_release(make_world: Any, version: str) -> None:
+    """Made by the user's own old `gemini`: listed, loaded, copied in its own form, and resumed by 0.61.0."""
     world = make_world(version)
+    where = _where(world)
     world.gateway.reply(text="the word is pear")
-    first = world.ask("remember the word")
-    copy = sessions.fork(first.session_id, world.cwd, **_where(world))
-    world.gateway.reply(text="pear")
-    result = world.ask("which word?", resume=copy.id)
-    assert (result.outcome, result.session_id) == ("success", copy.id)
-    assert "the word is pear" in _told(world)
-
-
-@pytest.mark.deep
-def test_a_session_moves_up_with_the_release(make_world: Any) -> None:
-    """Made by 0.24.0, resumed by 0.61.0, which copies the folder: it is listed once, with what came last."""
-    world = make_world("0.24.0")
-    world.gateway.reply(text="the word is pear")
-    first = world.ask("remember the word")
-    world.gateway.reply(text="pear")
-    result = world.ask("which word?", resume=first.session_id, gemini="0.61.0")
-    assert (result.outcome, result.session_id) == ("success", first.session_id)
-    (info,) = sessions.find(world.cwd, **_where(world))
-    assert info.generation == "slug_journal"
-    assert "pear" in [message.text for message in sessions.load(info.id, world.cwd, **_where(world)).messages]
+    done = plain_gemini(world, "--prompt=remember the word")
+    assert done.returncode == 0, done.stderr
+    (info,) = sessions.find(world.cwd, **where)
+    assert (info.generation, info.resumable, info.damaged) == (OLD_GENERATIONS[version], True, False)
+    loaded = sessions.load(info.id, world.cwd, **where)
+    assert "the word is pear" in [message.text for message in loaded.messages]
+    copy = sessions.fork(info.id, world.cwd, **where)
+    assert Path(copy.file).suffix == Path(info.file).suffix
+    for session_id in (info.id, copy.id):
+        world.gateway.reply(text="pear")
+        result = world.ask("which word?", resume=session_id, gemini="0.61.0")
+        assert (result.outcome, result.session_id) == ("success", session_id), result.failure
+        assert "the word is pear" in _told(world)
+    listed = {one.id: one for one in sessions.find(world.cwd, **where)}
+    assert listed.keys() == {info.id, copy.id}
+    assert {one.generation for one in listed.values()} == {"slug_journal"}
+    texts = [message.text for message in sessions.load(info.id, world.cwd, **where).messages]
+    assert "pear" in texts
 
 
 def _an_hour_older(info: sessions.SessionInfo) -> None:
@@ -197,7 +179,7 @@ def test_the_data_loss_of_the_cli_is_real(make_world: Any) -> None:
     _an_hour_older(sessions.find(world.cwd, **where)[0])
     for flags in ([f"--resume={first.session_id}", "--prompt=go on"], ["--prompt=something else"]):
         world.gateway.reply(text="fine")
-        assert _plain(world, *flags).returncode == 0
+        assert plain_gemini(world, *flags).returncode == 0
     assert not sessions.exists(first.session_id, world.cwd, **where)
 
 

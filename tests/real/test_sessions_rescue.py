@@ -78,13 +78,9 @@ def test_a_refused_conversation_goes_on(world: Any, damage: Callable[[bytes], by
     file.write_bytes(damaged)
 
     assert not sessions.exists(info.id, world.cwd, **where)
-    if (world.version, damage) != (
-        "0.41.2",
-        _overwritten,
-    ):  # that release goes on with the nothing that is left
-        refused = world.ask("go on", resume=info.id)
-        assert not refused.ok
-        assert refused.failure.kind == "session_not_found"
+    refused = world.ask("go on", resume=info.id)
+    assert not refused.ok
+    assert refused.failure.kind == "session_not_found"
 
     report = sessions.rescue(info.id, world.cwd, **where)
     assert file.read_bytes() == damaged

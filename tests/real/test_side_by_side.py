@@ -42,7 +42,7 @@ def _assert_apart(world: Any, repository: Repository) -> None:
     """Each request has its own run's model, effort and servers; the one shell was allowed, the other was not."""
     [first, *more], [only, *rest] = _of(world, ONE), _of(world, OTHER)
     assert (len(more), len(rest)) == (1, 0), "the other has one turn alone"
-    assert (first.model, only.model) == ("gemini-3-flash-preview", "gemini-2.5-flash")
+    assert (first.model, only.model) == ("gemini-3-flash-preview", "gemini-2.5-pro")
     assert first.config["thinkingConfig"]["thinkingLevel"] == "LOW"
     assert only.config["thinkingConfig"]["thinkingBudget"] == 777
     assert "mcp_mine_poke" in first.tools
@@ -64,7 +64,7 @@ def _fields(repository: Repository) -> tuple[dict[str, Any], dict[str, Any]]:
         "mcp_servers": server("mine"),
         "permissions": Permissions(shell="allow", mcp="allow"),
     }
-    other = {"model": "gemini-2.5-flash", "effort": 777, "max_turns": 1, "mcp_servers": server("theirs")}
+    other = {"model": "gemini-2.5-pro", "effort": 777, "max_turns": 1, "mcp_servers": server("theirs")}
     return one, other
 
 

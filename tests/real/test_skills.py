@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from geminids.skills.add import add_skill
-from geminids.skills.file import dialect_of
 from geminids.skills.find import Skill, built_in_folder, find_skills
 from geminids.skills.places import lint_path
 from geminids.skills.trust import untrusted_skills
@@ -21,12 +20,7 @@ from geminids.toolchain import Gemini, find
 
 pytestmark = pytest.mark.real
 
-EVERY = [
-    pytest.param("0.61.0"),
-    pytest.param("0.41.2", marks=pytest.mark.deep),
-    pytest.param("0.32.1", marks=pytest.mark.deep),
-    pytest.param("0.24.0", marks=pytest.mark.deep),
-]
+EVERY = [pytest.param("0.61.0"), pytest.param("0.54.4", marks=pytest.mark.deep)]
 # Front matters of all kinds, well-formed and not; each becomes a skill of its own.
 HEADS = {
     "plain": "name: plain\ndescription: some words",
@@ -177,7 +171,6 @@ def furnish(world: Any) -> None:
             skill(tier / name, named(name, f"of tier {number}"))
     skill(user / "skill-creator", named("skill-creator", "mine"))
     skill(work / ".gemini/skills/off", named("Switched-Off"))
-    skill(work / ".gemini/skills/off-too", named("off-here"))
     extend(home, "good")
     extend(home, "elsewhere", link=away / "elsewhere")
     extend(home, "turned-off")
@@ -187,9 +180,8 @@ def furnish(world: Any) -> None:
     (home / ".gemini/extensions/extension-enablement.json").write_text(json.dumps(rules))
     for folder, what in (("same-b", "b"), ("same-a", "a"), ("same-c", "c")):
         skill(user / folder, named("same", what))
-    settings = {"skills": {"disabled": ["switched-off", "only-1"]}, "experimental": {"skills": True}}
+    settings = {"skills": {"disabled": ["switched-off", "only-1"]}}
     (home / ".gemini/settings.json").write_text(json.dumps(settings))
-    (work / ".gemini/settings.json").write_text('{"skills": {"disabled": ["off-here"]}}')
 
 
 def extend(home: Path, name: str, link: Path | None = None) -> None:
@@ -211,9 +203,7 @@ def the_cli(world: Any) -> Gemini:
 def listed(world: Any) -> dict[str, tuple[str, str, bool]]:
     """What `gemini skills list` says: (description, file, is off) by name."""
     gemini = the_cli(world)
-    argv = [*gemini.command(world.places), "skills", "list"]
-    if world.version != "0.24.0":
-        argv.append("--all")
+    argv = [*gemini.command(world.places), "skills", "list", "--all"]
     env = {"PATH": os.environ["PATH"], "HOME": str(world.home), "TMPDIR": str(world.tmp)}
     env |= {
         "GEMINI_API_KEY": "none",
@@ -234,7 +224,7 @@ def ours(world: Any) -> tuple[Skill, ...]:
     gemini = the_cli(world)
     settings = json.loads((world.home / ".gemini/settings.json").read_text())
     folder = built_in_folder(gemini)
-    return find_skills(world.cwd, world.home, gemini.release, settings=settings, built_in=folder)
+    return find_skills(world.cwd, world.home, settings=settings, built_in=folder)
 
 
 def rivals(found: tuple[Skill, ...]) -> dict[str, list[Skill]]:
@@ -261,9 +251,8 @@ def test_our_list_is_the_clis_list(make_world: Any, version: str) -> None:
     assert_agreed(found, theirs)
     assert len(theirs) > 25
     tiers = {skill.tier for skill in found if skill.wins}
-    assert {"extension", "user", "workspace"} <= tiers
-    assert ("workspace-agents" in tiers) == ("user-agents" in tiers) == (version != "0.24.0")
-    assert ("built-in" in {skill.tier for skill in found}) == (version != "0.24.0")
+    assert {"extension", "user", "user-agents", "workspace", "workspace-agents"} <= tiers
+    assert "built-in" in {skill.tier for skill in found}
     shadowed = [skill for skill in found if skill.name == "everywhere" and not skill.wins]
     assert shadowed and all(skill.shadowed_by == theirs["everywhere"][1] for skill in shadowed)
 
@@ -296,14 +285,14 @@ def test_a_name_that_we_are_sure_of_can_be_turned_off(make_world: Any, version: 
         skill(world.cwd / f".gemini/skills/{number:02}", head)
     for number, head in enumerate(heads):
         skill(world.cwd / f".agents/skills/{number:02}", f"{head}\nlicense: x")
-    strange = untrusted_skills(world.cwd, the_cli(world).release, world.places, home=world.home)
-    settings = {"skills": {"disabled": [skill.name for skill in strange]}, "experimental": {"skills": True}}
+    strange = untrusted_skills(world.cwd, world.places, home=world.home)
+    settings = {"skills": {"disabled": [skill.name for skill in strange]}}
     (world.home / ".gemini").mkdir(exist_ok=True)
     (world.home / ".gemini/settings.json").write_text(json.dumps(settings))
     left = {file for _, file, off in listed(world).values() if not off and file.startswith(str(world.cwd))}
     unsure = {skill.file for skill in strange if not skill.sure}
     assert left - unsure == set()
-    assert left or version == "0.24.0"  # there is no other way to turn these off
+    assert left  # there is no other way to turn these off
     assert len(strange) > len(unsure) > 10  # both kinds are there
 
 
@@ -313,7 +302,7 @@ def test_what_lint_calls_unseen_is_unseen(make_world: Any, version: str) -> None
     world = make_world(version)
     furnish(world)
     folder = world.home / ".gemini/skills"
-    found = lint_path(str(folder), dialect_of(the_cli(world).release))
+    found = lint_path(str(folder))
     hidden = {one.file for one in found if one.unseen}
     mine = ours(world)
     elsewhere = {skill.file for skill in mine} - {one.file for same in rivals(mine).values() for one in same}
@@ -327,7 +316,7 @@ def test_what_lint_calls_unseen_is_unseen(make_world: Any, version: str) -> None
     assert len(hidden) > 10
 
 
-@pytest.mark.parametrize("version", EVERY[:3])
+@pytest.mark.parametrize("version", EVERY)
 def test_skills_of_a_run(make_world: Any, version: str) -> None:
     """A skill given to a run is told to the model, and its body comes when it is activated; so are the user's own."""
     world = make_world(version)
@@ -348,13 +337,13 @@ def test_skills_of_a_run(make_world: Any, version: str) -> None:
     assert "High water is at 7:77." in answer and "<activated_skill" in answer
 
 
-@pytest.mark.parametrize("version", EVERY[:3])
+@pytest.mark.parametrize("version", EVERY)
 def test_an_added_skill_is_in_a_run(make_world: Any, version: str) -> None:
     """A run that does not trust its folder has the skill that its owner added there."""
     world = make_world(version)
     source = skill(world.root / "source", named("tide-table", "Knows the tides."))
     (source / "SKILL.md").write_text((source / "SKILL.md").read_text() + "High water is at 7:77.\n")
-    add_skill(str(source), str(world.cwd), world.places, dialect_of(the_cli(world).release))
+    add_skill(str(source), str(world.cwd), world.places)
     world.gateway.when("hello", calls=[("activate_skill", {"name": "tide-table"})])
     world.gateway.when("hello", text="Done.")
     assert world.ask(approval="yolo").ok

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from geminids.sessions import fork
+from geminids.sessions import find, fork
 from geminids.sessions.usage import stored_usage
+from geminids.toolchain.install import install
+from plain_gemini import plain_gemini
 
 pytestmark = pytest.mark.real
 
@@ -17,17 +19,19 @@ def _where(world: Any) -> dict[str, Any]:
 
 
 @pytest.mark.deep
-def test_resumed_by_newer_releases(make_world: Any) -> None:
-    """Made by 0.24.0, resumed by 0.41.2 and 0.61.0, and forked: as many requests as the API was sent, and no more."""
+def test_resumed_by_newer_releases(make_world: Any, installs: Any) -> None:
+    """Made by a plain 0.24.0, resumed by 0.54.4 and 0.61.0, and forked: each request counts once."""
     world = make_world("0.24.0")
     world.gateway.reply(text="the word is pear")
-    first = world.ask("remember the word")
-    for release in ("0.41.2", "0.61.0"):
+    assert plain_gemini(world, "--prompt=remember the word").returncode == 0
+    (first,) = find(world.cwd, **_where(world))
+    for release in ("0.54.4", "0.61.0"):
+        install(release, places=installs)
         world.gateway.reply(text="pear")
-        assert world.ask("which word?", resume=first.session_id, gemini=release).outcome == "success"
-    fork(first.session_id, world.cwd, **_where(world))
+        assert world.ask("which word?", resume=first.id, gemini=release).outcome == "success"
+    fork(first.id, world.cwd, **_where(world))
     found = stored_usage(**_where(world))
     sent = [request for request in world.gateway.requests if request.method in ("stream", "generate")]
     assert sum(len(one.requests) for one in found) == len(sent) == 3
     assert len(found) > 3
-    assert {first.session_id} == {one.session for one in found if one.requests}
+    assert {first.id} == {one.session for one in found if one.requests}

@@ -344,19 +344,6 @@ def test_what_cannot_be_warm_is_run_headless(shell: Shell, what: str, why: str) 
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("version", ["0.41.2", "0.24.0"])
-def test_an_older_release_is_run_headless(shell: Shell, version: str) -> None:
-    """One that cannot be kept warm is run as ever, with a notice."""
-    from geminids.toolchain.install import install
-
-    install(version, places=shell.hosts.world.places)
-    shell.hosts.world.gateway.when("hello", text="hi")
-    events = shell.run("--warm", f"--gemini={version}")
-    assert (_lane(events), events[-1].answer) == ("headless", "hi")
-    assert version in _why_cold(events)
-
-
-@pytest.mark.deep
 def test_stopping_it_ends_the_runs_that_go_on(shell: Shell, stage: Callable[..., Any]) -> None:
     """`geminids warm stop` in mid-turn: the client is told, the shell is gone, nothing is left."""
     where = stage("stubborn", prompt="stay")

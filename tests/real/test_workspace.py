@@ -14,15 +14,8 @@ from hostile import BAITS, Repository, keys_sent, notices, said_to_the_model, sy
 pytestmark = pytest.mark.real
 
 deep = pytest.mark.deep
-OLDER = ("0.41.2", "0.32.1", "0.24.0")
 # What stands in a request where a bait has worked.
 EVIL = ("EVIL-SYSTEM", "EVIL-SKILL", "EVIL-AGENT", "EVIL-EXTENSION", "EVIL-COMMAND")
-
-
-@pytest.fixture(params=["0.61.0", *(pytest.param(version, marks=deep) for version in OLDER)])
-def release(request: pytest.FixtureRequest) -> str:
-    """Each kind of release: folders can be untrusted since 0.39.1, and homes are private since 0.25."""
-    return str(request.param)
 
 
 @pytest.fixture
@@ -45,9 +38,7 @@ def _assert_all_told(world: Any, events: list[Any]) -> None:
         assert f"{name} (.gemini/settings.json)" in told, name
     rest = ["(.env)", "(.gemini/.env)", f"({world.root}/.env)", "/evil (.gemini/commands)"]
     rest += ["evil-extension (.gemini/extensions)", "evil.toml (.gemini/policies)", "(.gemini/system.md)"]
-    rest += ["evil-agent.md (.gemini/agents)", "skill evil-gemini"]
-    # 0.24.0 does not look into `.agents`.
-    rest += ["skill evil-agents"] if world.version != "0.24.0" else []
+    rest += ["evil-agent.md (.gemini/agents)", "skill evil-gemini", "skill evil-agents"]
     assert [name for name in rest if name not in told] == []
 
 
@@ -104,7 +95,6 @@ def test_the_bait_is_real(repository: Repository, bait: str, marks: set[str]) ->
 
 @deep
 @pytest.mark.parametrize("form", ["// mine\n{} /* end", '{"hooks": {}, "hooks": {"x": []}, {}', "\r\n\t{}\n"])
-@pytest.mark.parametrize("release", ["0.61.0", "0.32.1"], indirect=True)
 def test_settings_in_odd_forms(repository: Repository, form: str) -> None:
     """Comments and keys that are there twice: what the CLI understands is understood here."""
     repository.plant("hooks", "server")
@@ -149,14 +139,12 @@ def test_a_skill_of_the_folder(repository: Repository) -> None:
 
 @deep
 def test_an_agent_of_the_folder(repository: Repository) -> None:
-    """An agent in the folder is not offered to the model. Trusted, 0.24.0 does; later ones want a human's yes."""
+    """An agent in the folder is not offered to the model; trusted, neither: the CLI wants a human's yes."""
     world = repository.plant("agents").world
-    world.gateway.reply(text="hi")
-    assert world.ask(approval="yolo").ok
-    assert "EVIL-AGENT" not in said_to_the_model(world)
-    world.gateway.reply(text="hi")
-    assert world.ask(approval="yolo", trust_workspace=True).ok
-    assert ("EVIL-AGENT" in said_to_the_model(world)) == (world.version == "0.24.0")
+    for trust in (False, True):
+        world.gateway.reply(text="hi")
+        assert world.ask(approval="yolo", trust_workspace=trust).ok
+        assert "EVIL-AGENT" not in said_to_the_model(world)
 
 
 @deep

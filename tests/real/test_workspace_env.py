@@ -17,14 +17,8 @@ from hostile import EVIL_KEY, Repository, keys_sent, system_prompt
 pytestmark = pytest.mark.real
 
 deep = pytest.mark.deep
-OLDER = ("0.41.2", "0.32.1", "0.24.0")
 HOST = "GOOGLE_GEMINI_BASE_URL"
 KEY = "GEMINI_API_KEY"
-
-
-@pytest.fixture(params=["0.61.0", *(pytest.param(version, marks=deep) for version in OLDER)])
-def release(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 @pytest.fixture
@@ -118,7 +112,6 @@ ODD = {
 
 @deep
 @pytest.mark.parametrize("form", ODD)
-@pytest.mark.parametrize("release", ["0.61.0", "0.41.2"], indirect=True)
 def test_odd_forms_have_no_power_either(repository: Repository, evil: Gateway, form: str) -> None:
     """Whatever dotenv understands is understood here. Trusted, each form leads to the other host."""
     world = repository.world
@@ -172,10 +165,7 @@ def test_a_repository_cannot_ask_for_its_env_file(repository: Repository, evil: 
     repository.settings = {"advanced": {"ignoreLocalEnv": False}}
     world = repository.plant().world
     repository.write(".env", f"{HOST}={evil.url}\n")
-    if world.version in ("0.32.1", "0.24.0"):
-        assert "advanced.ignoreLocalEnv" in _ask_nobody(world).failure.message
-    else:
-        assert _ask_nobody(world).failure.kind == "network"
+    assert _ask_nobody(world).failure.kind == "network"
     assert evil.requests == []
 
 

@@ -13,12 +13,6 @@ from hostile import SECRET, Repository, said_to_the_model
 pytestmark = pytest.mark.real
 
 deep = pytest.mark.deep
-OLDER = ("0.41.2", "0.32.1", "0.24.0")
-
-
-@pytest.fixture(params=["0.61.0", *(pytest.param(version, marks=deep) for version in OLDER)])
-def release(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 @pytest.fixture
@@ -37,7 +31,7 @@ def test_tools_do_not_go_through_a_link(repository: Repository) -> None:
         ("write_file", {"file_path": "linked/new.txt", "content": "mine"}),
         ("write_file", {"file_path": "link.txt", "content": "mine"}),
         ("replace", {"file_path": "link.txt", "instruction": "x", "old_string": "the", "new_string": "a"}),
-        ("search_file_content" if world.version == "0.24.0" else "grep_search", search),
+        ("grep_search", search),
         ("write_file", {"file_path": "inside.txt", "content": "fine"}),
     ]
     world.gateway.reply(calls=calls)
@@ -91,7 +85,6 @@ def test_a_text_that_leads_out_is_refused(
 
 
 @deep
-@pytest.mark.parametrize("release", ["0.61.0", "0.41.2", "0.24.0"], indirect=True)
 def test_trusted_the_text_is_sent(repository: Repository) -> None:
     """The other side: with `trust_workspace` what lies behind a GEMINI.md that is a link reaches the model."""
     world = repository.world

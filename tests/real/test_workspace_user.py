@@ -13,12 +13,6 @@ from hostile import Repository, notices, poke_server, said_to_the_model
 pytestmark = pytest.mark.real
 
 deep = pytest.mark.deep
-OLDER = ("0.41.2", "0.32.1", "0.24.0")
-
-
-@pytest.fixture(params=["0.61.0", *(pytest.param(version, marks=deep) for version in OLDER)])
-def release(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
 
 
 @pytest.fixture
@@ -28,17 +22,12 @@ def repository(world: Any) -> Repository:
 
 def _hook(repository: Repository, name: str, mark: str) -> dict[str, Any]:
     hook = {"type": "command", "name": name, "command": repository.touch(mark)}
-    hooks: dict[str, Any] = {"SessionStart": [{"hooks": [hook]}]}
-    if repository.world.version != "0.24.0":
-        return {"hooks": hooks}
-    return {"hooks": {**hooks, "enabled": True}, "tools": {"enableHooks": True}}
+    return {"hooks": {"SessionStart": [{"hooks": [hook]}]}}
 
 
 def _users(repository: Repository, **settings: Any) -> None:
     """The user's own `.gemini`, with a text and a skill in it."""
     gemini = repository.world.home / ".gemini"
-    if repository.world.version == "0.24.0":
-        settings["experimental"] = {"skills": True}
     files = {
         "settings.json": json.dumps(settings),
         "GEMINI.md": "USERS-TEXT",
@@ -57,8 +46,7 @@ def test_hooks_servers_texts_and_skills_of_the_users(repository: Repository) -> 
     """In a hostile repository too, what the user has set up for every folder is there, and the rest is not."""
     _users(repository, **_hook(repository, "mine", "users-hook"), **_server_is_trusted(repository, "own"))
     world = repository.plant("hooks", "server", "skills", "text").world
-    poke = "mcp_own_poke" if world.version in ("0.61.0", "0.41.2") else "poke"
-    world.gateway.reply(calls=[(poke, {})])
+    world.gateway.reply(calls=[("mcp_own_poke", {})])
     world.gateway.reply(text="done")
     result = world.ask(approval="yolo")
     assert result.ok, result.failure
@@ -96,18 +84,12 @@ def test_a_server_with_the_name_of_the_runs(repository: Repository) -> None:
 
 @deep
 def test_a_hook_with_the_name_of_the_users(repository: Repository) -> None:
-    """A namesake of a hook of the user's does not run. Before 0.39.1 the two cannot be told apart: no run."""
+    """A namesake of a hook of the user's does not run."""
     _users(repository, **_hook(repository, "SessionStart", "users-hook"))
     world = repository.plant("hooks").world
     world.gateway.reply(text="hi")
-    result = world.ask()
-    if repository.old:
-        assert result.failure.kind == "config"
-        assert "hook" in result.failure.message
-        assert repository.left == set()
-    else:
-        assert result.ok
-        assert repository.left == {"users-hook"}
+    assert world.ask().ok
+    assert repository.left == {"users-hook"}
 
 
 @deep

@@ -86,13 +86,24 @@ class Run:
     def requests(self) -> list[tuple[str, dict[str, int]]]:
         """The model and the tokens of each answer of the agent itself."""
         own = [event for event in self.of("tokens_used") if event["role"] == "main"]
-        return [(event["model"], counted(event)) for event in own]
+        answered = [event for event in own if (event.get("status") or 200) < 400]
+        # Of an interrupted answer no tokens are known.
+        nothing = {"cache_creation_input_tokens": 0}
+        return [
+            (event["model"], counted(event) if event["input"] is not None else nothing) for event in answered
+        ]
 
     @property
     def models(self) -> dict[str, dict[str, Any]]:
         used = (self.finished["usage"] or {}).get("models", ())
         unknown = dict.fromkeys(("webSearchRequests", "costUSD", "contextWindow", "maxOutputTokens"))
-        return {one["model"]: {**_of_model(counted(one)), **unknown} for one in used}
+        cost = self.finished.get("cost") or {}
+        paid = {one["model"]: {"costUSD": one["usd"]} for one in cost.get("models", ())}
+        return {
+            one["model"]: {**_of_model(counted(one)), **unknown, **paid.get(one["model"], {})}
+            for one in used
+            if not one.get("unknown")
+        }
 
     @property
     def refusal(self) -> str | None:

@@ -171,7 +171,9 @@ def check_order(messages: list[Any]) -> None:
 def check_usage(messages: list[Any], run: Run) -> None:
     """Each answer has its own tokens, and the last line those of the whole run."""
     used = run.finished["usage"]
-    same("the usage", messages[-1].usage, None if used is None else counted(used))
+    # Tokens of an interrupted answer are unknown: no total is told then.
+    is_known = used is not None and not used.get("unknown")
+    same("the usage", messages[-1].usage, counted(used) if is_known else None)
     same("the models", messages[-1].model_usage, None if used is None else run.models)
     own = [m for m in spoken(messages) if m.parent_tool_use_id is None]
     unknown: tuple[str, dict[str, int]] = (run.started["model"], {})
@@ -209,8 +211,10 @@ def check_end(result: Any, run: Run) -> None:
     same("the duration", result.duration_ms, finished["duration_ms"])
     same("the API's time", 0 < result.duration_api_ms <= result.duration_ms, True)
     same("the turns", result.num_turns, finished["turn"])
-    same("the cost", result.total_cost_usd, None)
-    same("how it stopped", result.stop_reason, "end_turn" if succeeded else None)
+    same("the cost", result.total_cost_usd, (finished.get("cost") or {}).get("usd"))
+    reasons = {"STOP": "end_turn", "MAX_TOKENS": "max_tokens", "SAFETY": "refusal"}
+    stopped = reasons.get(finished.get("finish_reason") or "STOP") if succeeded else None
+    same("how it stopped", result.stop_reason, stopped)
     same("the HTTP status", result.api_error_status, failure.get("http_status") if run.refusal else None)
     same("the terminal reason", getattr(result, "terminal_reason", None), REASONS.get(finished["outcome"]))
     if succeeded or run.refusal:

@@ -17,8 +17,7 @@ import pytest
 
 import geminids
 from complete import of
-from geminids import Budget, Notice, Options, Started
-from geminids.gateway.told import Counts
+from geminids import Notice, Options, Started
 from geminids.process.tree import marked
 from journals import JOURNAL
 
@@ -155,26 +154,6 @@ def stopped(options: Options, when: Any, leaves: bool = False) -> tuple[geminids
 
 def waits(event: Any) -> bool:
     return isinstance(event, Notice) and event.code == "next_attempt"
-
-
-def test_a_budget_that_others_use_up_meanwhile(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is started, so that it is no attempt: session, exit and tokens are those of the one before, once."""
-    monkeypatch.setenv("GEMINI_API_KEY", "AIzaSy-not-a-real-key-0123456789")
-    budget, events = Budget(requests=1), list[Any]()
-
-    async def main() -> None:
-        options = stand_in(BUSY, retries=2, gateway="off")
-        async with geminids.open_run("hi", options, budget=budget) as run:
-            async for event in run:
-                events.append(event)
-                if waits(event):
-                    budget.book("some-model", Counts(input=1, output=1))
-
-    anyio.run(main)
-    end = events[-1]
-    assert (end.outcome, end.attempt, end.attempts, len(of(events, Started))) == ("over_budget", 1, 1, 1)
-    assert "1 of 1 requests spent" in end.reason
-    assert (end.session_id, end.exit_code, end.usage.total) == ("s-1", 0, 3)
 
 
 @pytest.mark.parametrize("leaves", [False, True])

@@ -7,7 +7,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 
 from complete import of, told
@@ -350,48 +349,3 @@ def test_what_was_said_before_a_resumed_run_is_not_told(tmp_path: Path) -> None:
     journal.look()
     assert [event.text for event in got] == ["new"]
     assert not journal.whole
-
-
-@pytest.mark.parametrize("backend", ["asyncio", "trio"])
-def test_who_cannot_wait_is_told_in_the_middle_of_a_pause(
-    tmp_path: Path, backend: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A budget that is counted by the journal: from the call of a tool on, it is looked at all the time."""
-    for pause in ("_SOON", "_IDLE"):
-        monkeypatch.setattr(f"geminids.run.journal.{pause}", 600.0)
-    file = tmp_path / "session.jsonl"
-    file.write_text('{"sessionId":"s","projectHash":"x"}\n')
-    tokens = {"input": 5, "output": 1, "cached": 0, "thoughts": 0, "tool": 0, "total": 6}
-    said = {
-        "id": "a",
-        "type": "gemini",
-        "timestamp": "2026-11-16T05:00:00.000Z",
-        "model": "m",
-        "tokens": tokens,
-    }
-    got: list[Any] = []
-    waits: list[int] = []
-    ledger, redactor = Ledger(), Redactor()
-    merge = Merge(lambda events, _: got.extend(events))
-    stream = StreamTranslator(ledger, redactor)
-    journal = Journal(
-        merge, stream, ledger, redactor, lambda _: file, file, "s", hurry=lambda: bool(waits and not got)
-    )
-
-    async def main() -> None:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(journal.watch)
-            await anyio.wait_all_tasks_blocked()
-            assert not journal.hurried
-            waits.append(1)
-            journal.look()
-            with file.open("a") as out:
-                out.write(json.dumps(said) + "\n")
-            with anyio.fail_after(20):
-                while not got:
-                    await anyio.sleep(0.001)
-            assert not journal.hurried, "what was waited for is there"
-            tasks.cancel_scope.cancel()
-
-    anyio.run(main, backend=backend)
-    assert [type(event) for event in got] == [TokensUsed]

@@ -130,7 +130,7 @@ def test_other_tokens(tmp_path: Path) -> None:
     [
         '{"id":"x","type":"gemini","tokens":{"input":1',
         '{"id":"x","type":"gemini","content":"a{"id":"y","tokens":{"input":1},"model":"m"}',
-        '"tokens"}',
+        '"tokens":}',
     ],
 )
 def test_broken_line(tmp_path: Path, line: str) -> None:

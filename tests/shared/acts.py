@@ -53,12 +53,6 @@ class Act:
     leaves: str = ""
     text: str | None = None
 
-    def named(self, version: str) -> str:
-        """Before 0.33 a server's tools have their bare names."""
-        if self.tool.startswith("mcp_") and _minor(version) < 33:
-            return self.tool.split("_", 2)[2]
-        return self.tool
-
 
 def _shell(command: str, leaves: str) -> Act:
     return Act("run_shell_command", {"command": command, "description": "try"}, leaves)
@@ -154,7 +148,7 @@ def perform(world: Any, acts: Iterable[tuple[str, Act]], **fields: Any) -> Playe
     """Let the model ask for these one after the other."""
     acts = list(acts)
     for _, act in acts:
-        world.gateway.reply(calls=[(act.named(world.version), act.args)])
+        world.gateway.reply(calls=[(act.tool, act.args)])
     world.gateway.reply(text="done")
     events = world.events("please do it", **fields)
     ended = [event for event in events if isinstance(event, ToolFinished)]
@@ -170,7 +164,3 @@ def play(world: Any, names: Iterable[str], approval: str, permissions: Permissio
     return perform(
         world, [(n, ACTS[n]) for n in names], approval=approval, permissions=permissions, **options
     )
-
-
-def _minor(version: str) -> int:
-    return int(version.split(".")[1])

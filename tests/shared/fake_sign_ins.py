@@ -1,26 +1,41 @@
-"""The same model of Google's behind other sign-ins, on loopback: Vertex, and an account (Code Assist).
+"""The same scripted model behind other sign-ins, on loopback: Vertex with a key or a project, and Code Assist.
 
 with FakeVertex(script, with_key=KEY) as google:
-    google.env      # what leads a CLI there, signed in
+    google.env          # what leads a CLI there, signed in
+with FakeVertexProject(script, tmp_path) as google:
+    google.env          # what a user with machine credentials sets; the tokens come from `google.tokens`
 with FakeCodeAssist(script) as google:
-    google.proxy    # who else was asked: the CLI wants to know whose account it is
+    google.proxy.asked  # which other servers the CLI asked
+with FakeTokenServer() as tokens:
+    tokens.url, tokens.issued, tokens.requests
 """
 
 from __future__ import annotations
 
 import json
-import re
-import socket
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+from urllib.parse import parse_qs
 
-from fake_google import Asked, FakeGoogle
+from fake_google import Answer, FakeGoogle, Script
 from fake_proxy import FakeProxy
+from geminids.gateway.request import Request
+from geminids.gateway.script import Reply
 
-__all__ = ["FakeCodeAssist", "FakeVertex"]
+__all__ = [
+    "LOGIN",
+    "FakeCodeAssist",
+    "FakeTokenServer",
+    "FakeVertex",
+    "FakeVertexProject",
+    "authorized_user_file",
+    "service_account_file",
+]
 
-_PIECE = re.compile(rb"[0-9a-f]+\r\ndata: (\{.*\})\s*\r\n", re.DOTALL)
-_USER = {"currentTier": {"id": "standard-tier", "name": "made up"}, "cloudaicompanionProject": "made-up"}
+LOGIN = "ya29.not-a-real-token"
 
 
 class FakeVertex(FakeGoogle):
@@ -34,21 +49,169 @@ class FakeVertex(FakeGoogle):
             "GOOGLE_VERTEX_BASE_URL": self.url,
         }
 
-    def _read(self, reader: Any, client: socket.socket, connection: int) -> Asked | None:
-        asked = super()._read(reader, client, connection)
-        if asked is not None:
-            asked.path = asked.path.replace("/publishers/google/models/", "/models/")
-        return asked
+
+class FakeTokenServer:
+    """Issues access tokens `ya29.fake-1`, `ya29.fake-2`, … for any grant, and as a metadata server.
+
+    `lifetime` is the `expires_in` of the next tokens. `failures` are answers that come first: (status, body).
+    """
+
+    def __init__(self, *, lifetime: int = 3600) -> None:
+        self.lifetime = lifetime
+        self.issued: list[str] = []
+        self.revoked: set[str] = set()
+        self.requests: list[tuple[str, str, dict[str, str]]] = []
+        """(verb, path, form or headers) of each request for a token."""
+        self.failures: list[tuple[int, Any]] = []
+        self.gate = threading.Event()
+        """Tokens are issued while it is set."""
+        self.gate.set()
+        self._lock = threading.Lock()
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                server._answer(self, {name.lower(): value for name, value in self.headers.items()})
+
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers.get("content-length", 0))).decode()
+                server._answer(self, {name: values[0] for name, values in parse_qs(body).items()})
+
+            def log_message(self, format: str, *args: Any) -> None:
+                pass
+
+        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._http.daemon_threads = True
+        self.host = f"127.0.0.1:{self._http.server_address[1]}"
+        self.url = f"http://{self.host}/token"
+
+    def is_live(self, token: str | None) -> bool:
+        with self._lock:
+            return token in self.issued and token not in self.revoked
+
+    def _answer(self, handler: BaseHTTPRequestHandler, given: dict[str, str]) -> None:
+        with self._lock:
+            self.requests.append((handler.command, handler.path, given))
+            failure = self.failures.pop(0) if self.failures else None
+        self.gate.wait(30)
+        status, body = failure or (200, self._issue())
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        handler.send_response(status)
+        handler.send_header("content-type", "application/json")
+        handler.send_header("content-length", str(len(data)))
+        handler.end_headers()
+        handler.wfile.write(data)
+
+    def _issue(self) -> dict[str, Any]:
+        with self._lock:
+            token = f"ya29.fake-{len(self.issued) + 1}"
+            self.issued.append(token)
+        return {"access_token": token, "expires_in": self.lifetime, "token_type": "Bearer"}
+
+    def __enter__(self) -> Self:
+        serve = self._http.serve_forever
+        threading.Thread(target=serve, args=(0.02,), name="fake-tokens", daemon=True).start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.gate.set()
+        self._http.shutdown()
+        self._http.server_close()
+
+
+def authorized_user_file(folder: Path, token_uri: str, **more: str) -> Path:
+    """The file that `gcloud auth application-default login` writes."""
+    path = folder / "authorized_user.json"
+    info = {
+        "type": "authorized_user",
+        "client_id": "made-up.apps.googleusercontent.com",
+        "client_secret": "made-up-secret",
+        "refresh_token": "1//made-up-refresh-token",
+        "token_uri": token_uri,
+    }
+    path.write_text(json.dumps({**info, **more}))
+    return path
+
+
+def service_account_file(folder: Path, token_uri: str, **more: str) -> Path:
+    """The key file of a service account, with a key that was made just now."""
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import rsa
+
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    pem = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    path = folder / "service_account.json"
+    info = {
+        "type": "service_account",
+        "project_id": "made-up",
+        "private_key_id": "made-up-key",
+        "private_key": pem.decode(),
+        "client_email": "runner@made-up.iam.gserviceaccount.com",
+        "token_uri": token_uri,
+    }
+    path.write_text(json.dumps({**info, **more}))
+    return path
+
+
+class FakeVertexProject(FakeGoogle):
+    """Vertex with machine credentials: a project and a location in the path, and a bearer token of `tokens`."""
+
+    project = "made-up"
+    location = "europe-west4"
+
+    def __init__(self, script: Script, folder: Path) -> None:
+        """`folder` gets the credentials file."""
+        super().__init__(script)
+        self.tokens = FakeTokenServer()
+        self.file = authorized_user_file(folder, self.tokens.url)
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {
+            "GOOGLE_GENAI_USE_VERTEXAI": "true",
+            "GOOGLE_CLOUD_PROJECT": self.project,
+            "GOOGLE_CLOUD_LOCATION": self.location,
+            "GOOGLE_APPLICATION_CREDENTIALS": str(self.file),
+            "GOOGLE_VERTEX_BASE_URL": self.url,
+        }
+
+    def __enter__(self) -> Self:
+        self.tokens.__enter__()
+        return super().__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        super().__exit__(kind, error, trace)
+        self.tokens.__exit__(kind, error, trace)
+
+    def _pick(self, request: Request) -> Answer:
+        # The path has no key, so a bearer token is the request's key.
+        if not self.tokens.is_live(request.key) or "x-goog-api-key" in request.headers:
+            message = "Request had invalid authentication credentials. Expected OAuth 2 access token."
+            return Reply(status=401, error=message, times=None)
+        if (
+            f"/projects/{self.project}/locations/{self.location}/publishers/google/models/"
+            not in request.path
+        ):
+            return Reply(status=404, error=f"There is nothing at {request.path}", times=None)
+        return super()._pick(request)
 
 
 class FakeCodeAssist(FakeGoogle):
-    """What an account is served by: the model is named in the body, and the answer wrapped."""
+    """The API of account logins: the model is in the body, and the answer is wrapped."""
 
     @property
     def env(self) -> dict[str, str]:
         return {
             "GOOGLE_GENAI_USE_GCA": "true",
-            "GOOGLE_CLOUD_ACCESS_TOKEN": "ya29.not-a-real-token",
+            "GOOGLE_CLOUD_ACCESS_TOKEN": LOGIN,
             "GOOGLE_CLOUD_PROJECT": "made-up",
             "CODE_ASSIST_ENDPOINT": self.url,
             "HTTPS_PROXY": self.proxy.url,
@@ -56,7 +219,7 @@ class FakeCodeAssist(FakeGoogle):
         }
 
     def __enter__(self) -> Self:
-        # Nothing leaves this machine: all that is not ours is asked of a proxy that says no.
+        # Nothing leaves this machine: all other servers are asked of a proxy that refuses.
         self.proxy = FakeProxy(status=403)
         self.proxy.__enter__()
         return super().__enter__()
@@ -67,35 +230,8 @@ class FakeCodeAssist(FakeGoogle):
         super().__exit__(kind, error, trace)
         self.proxy.__exit__(kind, error, trace)
 
-    def _read(self, reader: Any, client: socket.socket, connection: int) -> Asked | None:
-        asked = super()._read(reader, client, connection)
-        if asked is not None and "enerateContent" in asked.path:
-            whole = json.loads(asked.body)
-            asked.body = json.dumps(whole["request"]).encode()
-            asked.path = f"/v1beta/models/{whole['model']}:{asked.path.partition(':')[2]}"
-        return asked
-
-    def _answer(self, client: socket.socket, asked: Asked) -> bool:
-        if asked.request.method == "stream":
-            return super()._answer(_Wrapping(client), asked)  # type: ignore[arg-type]
-        told = json.dumps(_USER if "loadCodeAssist" in asked.path else {}).encode()
-        head = f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {len(told)}\r\n\r\n"
-        client.sendall(head.encode() + told)
-        return True
-
-
-class _Wrapping:
-    """A connection on which each piece of an answer is a `response`."""
-
-    def __init__(self, client: socket.socket) -> None:
-        self._client = client
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._client, name)
-
-    def sendall(self, data: bytes) -> None:
-        piece = _PIECE.fullmatch(data)
-        if piece is not None:
-            body = b'data: {"response":%s}\n\n' % piece[1]
-            data = b"%x\r\n%s\r\n" % (len(body), body)
-        self._client.sendall(data)
+    def _pick(self, request: Request) -> Answer:
+        if request.authorization != f"Bearer {LOGIN}":
+            return Reply(status=401, error="Request had invalid authentication credentials.", times=None)
+        # The script is for the model; what the CLI asks about the account has its own answers.
+        return self._aside.pick(request) if request.method == "other" else super()._pick(request)

@@ -72,11 +72,6 @@ class Repository:
         """The marks that were left."""
         return {file.name for file in self.marks.iterdir()}
 
-    @property
-    def old(self) -> bool:
-        """Whether this release is from before folders could be untrusted when headless."""
-        return tuple(map(int, self.world.version.split(".")[:2])) < (0, 39)
-
     def touch(self, name: str) -> str:
         """A shell command that leaves a mark."""
         return f"touch {shlex.quote(str(self.marks / name))}"
@@ -101,9 +96,6 @@ class Repository:
             return [{"hooks": [{"type": "command", "name": name, "command": self.touch(name)}]}]
 
         self.settings["hooks"] = {event: groups(event) for event in ("SessionStart", "BeforeTool")}
-        if self.world.version == "0.24.0":  # there they are off unless turned on
-            self.settings["hooks"]["enabled"] = True
-            self._under("tools", enableHooks=True)
 
     def _server(self) -> None:
         self.settings["mcpServers"] = {"evil": {**poke_server(self.marks, "evil"), "trust": True}}
@@ -144,8 +136,6 @@ class Repository:
             text = f"---\nname: {name}\ndescription: EVIL-SKILL\n---\nEVIL-SKILL-BODY\n"
             self.write(f"{place}/skills/{name}/SKILL.md", text)
             self.write(f"{place}/skills/{name}/scripts/run.sh", f"{self.touch('skill')}\n")
-        if self.world.version == "0.24.0":
-            self._under("experimental", skills=True)
 
     def _extension(self) -> None:
         manifest = {
@@ -162,8 +152,6 @@ class Repository:
         self.write(".gemini/agents/evil-agent.md", f"{head}Do evil.\n")
         old = 'name = "evil_toml"\ndescription = "EVIL-AGENT"\n[prompts]\nsystem_prompt = "x"\nquery = "y"\n'
         self.write(".gemini/agents/evil.toml", old)
-        if self.old:
-            self._under("experimental", enableAgents=True)
 
     def _command(self) -> None:
         words = f"EVIL-COMMAND !{{{self.touch('command')}}}"

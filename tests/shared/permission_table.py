@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from geminids.options import Permissions
 
-__all__ = ["AS_PERMISSIONS", "TABLE"]
+__all__ = ["AS_PERMISSIONS", "TABLE", "TABLE_0_54"]
 
 Table = tuple[tuple[str, str, str, str, str], ...]
 
@@ -226,3 +226,10 @@ TABLE: Table = (
     ("auto_edit", "deny tools",       "fetch",      "denied", "web_fetch is in deny_tools"),
 )
 # fmt: on
+
+# Before 0.61 a build file can be written wherever another file can: the runs in which that makes a difference.
+_PROTECTED = "build configuration files"
+_DIFFERENT = {row[:2] for row in TABLE if row[4] == _PROTECTED}
+TABLE_0_54: Table = tuple(
+    (*row[:3], "ok", "") if row[4] == _PROTECTED else row for row in TABLE if row[:2] in _DIFFERENT
+)

@@ -121,10 +121,12 @@ _model_usages = st.builds(
     ModelUsage,
     model=texts,
     **dict.fromkeys(("input", "cached", "output", "thinking", "tool", "total"), maybe_count),
+    unknown=st.integers(0, 1),
 )
 usages = st.none() | st.builds(
     Usage,
     **dict.fromkeys(("input", "cached", "output", "thinking", "tool", "total", "requests"), maybe_count),
+    unknown=st.integers(0, 1),
     models=st.lists(_model_usages, max_size=2).map(tuple),
 )
 _decisions = st.lists(
@@ -209,14 +211,22 @@ FIELDS: dict[type[Event], dict[str, st.SearchStrategy[Any]]] = {
         "model": maybe_text,
         "role": _one_of(Role),
         **dict.fromkeys(("input", "cached", "output", "thinking", "tool"), maybe_count),
+        "request": st.none() | st.integers(1, 9),
+        "requested_model": maybe_text,
+        "status": st.sampled_from((None, 200, 429, 503)),
+        "repeat": st.booleans(),
+        "duration_ms": st.none() | st.integers(0, 10**6),
     },
     Notice: {
         "level": _one_of(Level),
-        "code": st.sampled_from(("retry", "stall", "loop", "noise", "stderr", "session", "cli", "lane"))
+        "code": st.sampled_from(
+            ("retry", "stall", "loop", "noise", "stderr", "session", "cli", "lane", "discarded", "max_tokens")
+        )
         | texts,
         "message": texts,
         "retry": st.none()
         | st.builds(Retry, attempt=maybe_count, http_status=st.none() | st.integers(100, 599)),
+        "request": st.none() | st.integers(1, 9),
     },
     Finished: {
         "run_id": st.just("run-0123456789abcdef") | texts,
@@ -234,5 +244,7 @@ FIELDS: dict[type[Event], dict[str, st.SearchStrategy[Any]]] = {
         "ended": _ended,
         "complete": st.booleans(),
         "decisions": _decisions,
+        "finish_reason": st.sampled_from((None, "STOP", "MAX_TOKENS", "SAFETY", "OTHER")),
+        "discarded": st.lists(st.integers(1, 9), max_size=2).map(tuple),
     },
 }

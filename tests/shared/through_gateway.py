@@ -12,15 +12,11 @@ from fake_google import FakeGoogle
 __all__ = ["KEY", "RELEASES", "through"]
 
 KEY = "AIzaSy-not-a-real-key-0123456789"
-RELEASES = [
-    "0.61.0",
-    pytest.param("0.41.2", marks=pytest.mark.deep),
-    pytest.param("0.24.0", marks=pytest.mark.deep),
-]
+RELEASES = ["0.61.0", pytest.param("0.54.4", marks=pytest.mark.deep)]
 
 
 def through(world: Any, google: FakeGoogle | str, **fields: Any) -> geminids.Options:
     """Options of a run whose API is this server, or this URL; `env` is added to."""
     url = google if isinstance(google, str) else google.url
     env = {"GOOGLE_GEMINI_BASE_URL": url, "GEMINI_API_KEY": KEY, **fields.pop("env", {})}
-    return world.options(**{"gateway": "on", "env": env, **fields})  # type: ignore[no-any-return]
+    return world.options(**{"env": env, **fields})  # type: ignore[no-any-return]

@@ -8,8 +8,6 @@ from typing import Any
 
 __all__ = ["ROWS", "Row"]
 
-OLDER = "0.41.2"
-
 
 @dataclass(frozen=True)
 class Row:
@@ -24,24 +22,14 @@ class Row:
     options: Mapping[str, Any] = field(default_factory=dict)
     warm: Mapping[str, Any] = field(default_factory=dict)
     """Fields of the failure that the warm lane cannot know, as it tells them."""
-    older: Mapping[str, Any] = field(default_factory=dict)
-    """What 0.41.2 ends with instead: `outcome`, `kind` or fields of the failure, on both lanes."""
-    older_warm: Mapping[str, Any] = field(default_factory=dict)
-    """The same for the warm lane of 0.41.2 alone."""
-    endless: bool = False
-    """The warm lane of 0.41.2 goes on until somebody stops it: its ACP has neither limits nor a loop detector."""
     closed: bool = False
     """Nothing listens at the API's address."""
 
-    def expected(self, version: str, lane: str) -> dict[str, Any]:
-        """`outcome`, `kind` and fields of the failure, for a release and `headless` or `warm`."""
+    def expected(self, lane: str) -> dict[str, Any]:
+        """`outcome`, `kind` and fields of the failure, for `headless` or `warm`."""
         found = {"outcome": self.outcome, "kind": self.kind, **self.told}
         if lane == "warm":
             found |= self.warm
-        if version == OLDER:
-            found |= self.older
-            if lane == "warm":
-                found |= self.older_warm
         return found if found["outcome"] == "failed" else {"outcome": found["outcome"], "kind": None}
 
 
@@ -69,8 +57,6 @@ _PER_DAY = {"details": [_quota("GenerateRequestsPerDayPerProjectPerModel-FreeTie
 _LOOK = {"calls": [("list_directory", {"dir_path": "."})]}
 _ONCE = {"max_attempts": 1}
 _EMPTY = {"empty": True}
-# 0.41.2 takes a text for an answer, however it ended.
-_TAKEN = {"outcome": "success"}
 
 
 def _refused(status: int, kind: str, **more: Any) -> dict[str, Any]:
@@ -79,18 +65,16 @@ def _refused(status: int, kind: str, **more: Any) -> dict[str, Any]:
 
 
 def _blocked(*, filtered: bool = False, **more: Any) -> dict[str, Any]:
-    """Only headless runs of newer releases say whether it was a filter."""
+    """Only headless runs say whether it was a filter."""
     given: dict[str, Any] = {"outcome": "failed", "kind": "blocked", "options": _ONCE}
     given["told"] = {"http_status": None, "retryable": not filtered}
-    given["warm"] = given["older"] = {"retryable": True}
+    given["warm"] = {"retryable": True}
     return {**given, **more}
 
 
-def _failed(kind: str, status: int | None, *, lost: bool = False, **more: Any) -> dict[str, Any]:
-    """`lost`: the warm lane of 0.41.2 is not told this status."""
+def _failed(kind: str, status: int | None) -> dict[str, Any]:
     told = {"http_status": status, "retryable": True}
-    given = {"outcome": "failed", "kind": kind, "told": told, "options": _ONCE}
-    return {**given, "older_warm": {"http_status": None} if lost else {}, **more}
+    return {"outcome": "failed", "kind": kind, "told": told, "options": _ONCE}
 
 
 _NO_KEY = "API key not valid. Please pass a valid API key."
@@ -99,20 +83,13 @@ _NO_MODEL = "models/nope is not found."
 ROWS: tuple[Row, ...] = (
     Row("plain", ({"text": ["Hel", "lo"]},), "success"),
     Row("tool, then text", (_LOOK, {"text": "done"}), "success"),
-    # 0.41.2 asks again for an answer, and gives up.
-    Row(
-        "tool, then nothing",
-        (_LOOK, _EMPTY),
-        "success",
-        options=_ONCE,
-        older={"outcome": "failed", "kind": "blocked", "retryable": True},
-    ),
+    Row("tool, then nothing", (_LOOK, _EMPTY), "success", options=_ONCE),
     Row("tool, then a filter", (_LOOK, {"finish": "SAFETY", **_EMPTY}), **_blocked(filtered=True)),
     Row("tool, then thoughts alone", (_LOOK, {"thought": "hm"}), **_blocked()),
     Row(
         "tool, then 500",
         ({"text": "first", **_LOOK}, *_failing(500, "boom")),
-        **_failed("server", 500, lost=True),
+        **_failed("server", 500),
     ),
     Row(
         "tool, then cut",
@@ -134,8 +111,8 @@ ROWS: tuple[Row, ...] = (
     ),
     Row("429 without a word", _failing(429, "Resource exhausted"), **_failed("quota_minute", 429)),
     Row("429 by the day", _failing(429, "Resource exhausted", **_PER_DAY), **_refused(429, "quota_day")),
-    Row("500", _failing(500, "It is overloaded."), **_failed("server", 500, lost=True)),
-    Row("503", _failing(503, "It is overloaded."), **_failed("server", 503, lost=True)),
+    Row("500", _failing(500, "It is overloaded."), **_failed("server", 500)),
+    Row("503", _failing(503, "It is overloaded."), **_failed("server", 503)),
     Row("out of reach", (), **_failed("network", None), closed=True),
     Row("cut", ({"text": "half of", "cut": True},), **_failed("network", None)),
     Row("a page", ({"garbage": "<html>hi</html>"},), **_failed("server", None)),
@@ -159,17 +136,16 @@ ROWS: tuple[Row, ...] = (
     Row(
         "malformed call with text",
         ({"finish": "MALFORMED_FUNCTION_CALL", "text": "I call"},),
-        **_blocked(older=_TAKEN),
+        **_blocked(),
     ),
-    Row("no end", ({"finish": None, "text": "half"},), **_blocked(older=_TAKEN)),
+    Row("no end", ({"finish": None, "text": "half"},), **_blocked()),
     Row(
         "loop",
         ({"calls": [("read_file", {"file_path": "nope.txt"})]},),
         "failed",
         "loop",
         told={"retryable": False},
-        endless=True,
     ),
-    Row("max turns", (_LOOK,), "max_turns", options={"max_turns": 2}, endless=True),
+    Row("max turns", (_LOOK,), "max_turns", options={"max_turns": 2}),
     Row("max turns, just enough", (_LOOK, {"text": "done"}), "success", options={"max_turns": 2}),
 )

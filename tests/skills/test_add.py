@@ -11,11 +11,7 @@ import pytest
 from geminids.config.places import Places
 from geminids.errors import GeminidsError
 from geminids.skills.add import add_skill, remove_skill
-from geminids.skills.file import dialect_of
 from geminids.skills.record import vouched_skills
-from geminids.toolchain.releases import release_of
-
-NEWEST = dialect_of(release_of("0.61.0"))
 
 
 @pytest.fixture
@@ -47,7 +43,7 @@ def test_add_and_remove(tmp_path: Path, work: Path, places: Places) -> None:
     source = _source(tmp_path / "mine-main")
     (source / ".git").mkdir()
     (source / ".git/HEAD").write_text("x")
-    added = add_skill(str(source), str(work), places, NEWEST)
+    added = add_skill(str(source), str(work), places)
     assert (added.name, added.warnings) == ("mine", ())
     assert _files(work) == [".agents/skills/mine/SKILL.md", ".agents/skills/mine/scripts/go.sh"]
     assert (work / ".agents/skills/mine/scripts/go.sh").stat().st_mode & 0o100
@@ -59,13 +55,13 @@ def test_add_and_remove(tmp_path: Path, work: Path, places: Places) -> None:
 def test_a_skill_that_is_there_stays(tmp_path: Path, work: Path, places: Places) -> None:
     """A second add says what to do; with force the new one is there, and nothing of the old."""
     source = _source(tmp_path / "mine")
-    add_skill(str(source / "SKILL.md"), str(work), places, NEWEST)
+    add_skill(str(source / "SKILL.md"), str(work), places)
     (work / ".agents/skills/mine/extra").write_text("x")
     with pytest.raises(GeminidsError, match="--force"):
-        add_skill(str(source), str(work), places, NEWEST)
+        add_skill(str(source), str(work), places)
     assert (work / ".agents/skills/mine/extra").exists()
     _source(source, text="new")
-    add_skill(str(source), str(work), places, NEWEST, force=True)
+    add_skill(str(source), str(work), places, force=True)
     assert _files(work / ".agents/skills") == ["mine/SKILL.md", "mine/scripts/go.sh"]
     assert "new" in (work / ".agents/skills/mine/SKILL.md").read_text()
     assert len(vouched_skills(work, places)) == 1
@@ -75,9 +71,9 @@ def test_a_word_for_what_is_there(work: Path, places: Places) -> None:
     """A skill of the project is vouched for where it lies, if its owner says so."""
     folder = _source(work / ".agents/skills/mine")
     with pytest.raises(GeminidsError, match="is there already"):
-        add_skill(str(folder), str(work), places, NEWEST)
+        add_skill(str(folder), str(work), places)
     assert vouched_skills(work, places) == frozenset()
-    add_skill(str(folder), str(work), places, NEWEST, force=True)
+    add_skill(str(folder), str(work), places, force=True)
     assert vouched_skills(work, places) == {str(folder)}
 
 
@@ -110,7 +106,7 @@ def test_what_is_refused(tmp_path: Path, work: Path, places: Places, spoil: obje
     source = _source(tmp_path / "mine")
     spoil(source)
     with pytest.raises(GeminidsError):
-        add_skill(str(source), str(work), places, NEWEST)
+        add_skill(str(source), str(work), places)
     assert _files(work) == []
     assert list((places.root / "skills").glob("*.json")) == []
 
@@ -121,7 +117,7 @@ def test_a_folder_that_leads_away(tmp_path: Path, work: Path, places: Places) ->
     elsewhere.mkdir()
     (work / ".agents").symlink_to(elsewhere)
     with pytest.raises(GeminidsError, match="is a link"):
-        add_skill(str(_source(tmp_path / "mine")), str(work), places, NEWEST)
+        add_skill(str(_source(tmp_path / "mine")), str(work), places)
     assert _files(elsewhere) == []
 
 
@@ -129,14 +125,14 @@ def test_a_copy_into_itself(tmp_path: Path, places: Places) -> None:
     """A skill is not copied into its own folder."""
     source = _source(tmp_path / "mine")
     with pytest.raises(GeminidsError, match="would lie within"):
-        add_skill(str(source), str(source), places, NEWEST)
+        add_skill(str(source), str(source), places)
     assert _files(source) == ["SKILL.md", "scripts/go.sh"]
 
 
 def test_what_is_not_removed(tmp_path: Path, work: Path, places: Places) -> None:
     """What was not added, or has changed since, is removed by force alone; a path is no name."""
     theirs = _source(work / ".agents/skills/theirs", "theirs")
-    add_skill(str(_source(tmp_path / "mine")), str(work), places, NEWEST)
+    add_skill(str(_source(tmp_path / "mine")), str(work), places)
     (work / ".agents/skills/mine/notes").write_text("mine")
     for name, why in (
         ("theirs", "was not put there"),
@@ -157,7 +153,7 @@ def test_what_is_not_removed(tmp_path: Path, work: Path, places: Places) -> None
 def test_drafts_of_a_killed_add_are_swept(tmp_path: Path, work: Path, places: Places) -> None:
     """What a killed add has left is hidden from the CLI, and gone with the next."""
     (work / ".agents/skills/.geminids-draft-1/deep").mkdir(parents=True)
-    add_skill(str(_source(tmp_path / "mine")), str(work), places, NEWEST)
+    add_skill(str(_source(tmp_path / "mine")), str(work), places)
     assert [file.name for file in (work / ".agents/skills").iterdir()] == ["mine"]
 
 
@@ -165,9 +161,8 @@ def test_two_at_once(tmp_path: Path, work: Path, places: Places) -> None:
     """Of many processes that add one skill by force, the last is there, whole and vouched for."""
     script = (
         "import sys; from pathlib import Path; from geminids.config.places import Places;"
-        "from geminids.skills.add import add_skill; from geminids.skills.file import dialect_of;"
-        "from geminids.toolchain import release_of;"
-        "[add_skill(sys.argv[1], sys.argv[2], Places(Path(sys.argv[3])), dialect_of(release_of(None)), force=True)"
+        "from geminids.skills.add import add_skill;"
+        "[add_skill(sys.argv[1], sys.argv[2], Places(Path(sys.argv[3])), force=True)"
         " for _ in range(5)]"
     )
     sources = [_source(tmp_path / f"mine-{n}", text=f"body {n}") for n in range(3)]

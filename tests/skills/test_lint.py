@@ -8,12 +8,9 @@ from pathlib import Path
 import pytest
 
 from geminids.errors import GeminidsError
-from geminids.skills.file import dialect_of
 from geminids.skills.lint import RULES, Finding, lint_skill
 from geminids.skills.places import lint_path
-from geminids.toolchain.releases import release_of
 
-NEWEST = dialect_of(release_of("0.61.0"))
 ROOT = Path(__file__).parents[2]
 LONG = "x" * 1025
 
@@ -21,7 +18,7 @@ LONG = "x" * 1025
 def _lint(folder: Path, data: str | bytes) -> list[Finding]:
     folder.mkdir(exist_ok=True)
     (folder / "SKILL.md").write_bytes(data if isinstance(data, bytes) else data.encode())
-    return lint_skill(str(folder / "SKILL.md"), NEWEST)
+    return lint_skill(str(folder / "SKILL.md"))
 
 
 def test_a_good_skill_has_no_findings(tmp_path: Path) -> None:
@@ -82,7 +79,7 @@ def test_what_is_no_file(tmp_path: Path) -> None:
     (tmp_path / "folder/SKILL.md").mkdir()
     (tmp_path / "dead/SKILL.md").symlink_to("nowhere")
     os.mkfifo(tmp_path / "pipe/SKILL.md")
-    found = lint_path(str(tmp_path), NEWEST)
+    found = lint_path(str(tmp_path))
     assert [one.code for one in found if one.unseen] == ["unreadable"] * 3
 
 
@@ -102,7 +99,7 @@ def test_a_folder_of_skills(tmp_path: Path) -> None:
     for name, called in files.items():
         (tmp_path / "skills" / name).parent.mkdir(parents=True)
         (tmp_path / "skills" / name).write_text(good.format(called))
-    found = lint_path(str(tmp_path / "skills"), NEWEST)
+    found = lint_path(str(tmp_path / "skills"))
     told = {
         os.path.relpath(one.file, tmp_path / "skills"): one.code
         for one in found
@@ -124,11 +121,11 @@ def test_paths(tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     (folder / "SKILL.md").write_text("# Text\n")
     for path in (folder / "SKILL.md", folder, folder.parent, tmp_path / "work"):
-        assert [one.code for one in lint_path(str(path), NEWEST)] == ["no-front-matter"]
+        assert [one.code for one in lint_path(str(path))] == ["no-front-matter"]
     (tmp_path / "notes.md").write_text("x")
     for path in (tmp_path / "notes.md", tmp_path / "gone"):
         with pytest.raises(GeminidsError, match=r"Name a SKILL\.md"):
-            lint_path(str(path), NEWEST)
+            lint_path(str(path))
 
 
 def test_every_rule_is_explained() -> None:

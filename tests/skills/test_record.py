@@ -11,12 +11,8 @@ import pytest
 
 from geminids.config.places import Places
 from geminids.skills.add import add_skill
-from geminids.skills.file import dialect_of
 from geminids.skills.record import vouched_skills
 from geminids.skills.trust import untrusted_skills
-from geminids.toolchain.releases import release_of
-
-NEWEST = release_of("0.61.0")
 
 
 @pytest.fixture
@@ -38,12 +34,12 @@ def added(tmp_path: Path, places: Places) -> Path:
     """A workspace skill that its owner has added."""
     (tmp_path / "work").mkdir()
     source = _write(tmp_path / "source", "mine")
-    done = add_skill(str(source), str(tmp_path / "work"), places, dialect_of(NEWEST))
+    done = add_skill(str(source), str(tmp_path / "work"), places)
     return Path(done.folder)
 
 
 def _names(cwd: Path, places: Places) -> list[str]:
-    return [skill.name for skill in untrusted_skills(cwd, NEWEST, places)]
+    return [skill.name for skill in untrusted_skills(cwd, places)]
 
 
 def test_what_was_added_is_vouched_for(tmp_path: Path, places: Places, added: Path) -> None:

@@ -41,6 +41,15 @@ def test_install(machine: Machine) -> None:
     assert done.stderr.splitlines()[-1].endswith("s] Gemini CLI 0.61.0 is ready")
 
 
+def test_an_old_release_is_installed_with_a_word(machine: Machine) -> None:
+    """Any version can be installed; the last line says that geminids does not run it."""
+    done = run(install, "0.41.2", "--node=path", "--json")
+    assert done.exit_code == 0
+    said = "s] Gemini CLI 0.41.2 is installed, but geminids runs 0.54 and newer"
+    assert done.stderr.splitlines()[-1].endswith(said)
+    assert (json.loads(done.stdout)["version"], json.loads(done.stdout)["supported"]) == ("0.41.2", False)
+
+
 def test_install_json() -> None:
     """`--json` prints one object about what was installed."""
     done = run(install, "latest", "--node=path", "--json")
@@ -58,12 +67,28 @@ def test_errors_go_up_to_the_group() -> None:
 
 def test_versions(machine: Machine) -> None:
     """Installs are listed newest first; a star marks the one that a run would use."""
-    machine.managed("0.41.2")
+    machine.managed("0.60.0")
     machine.managed("0.61.0", "latest")
     lines = run(versions).stdout.splitlines()
-    assert [line.split()[:2] for line in lines] == [["*", "0.61.0"], ["0.41.2", "managed"]]
+    assert [line.split()[:2] for line in lines] == [["*", "0.61.0"], ["0.60.0", "managed"]]
     rows = json.loads(run(versions, "--json").stdout)
-    assert [(row["version"], row["used"]) for row in rows] == [("0.61.0", True), ("0.41.2", False)]
+    assert [(row["version"], row["used"]) for row in rows] == [("0.61.0", True), ("0.60.0", False)]
+
+
+def test_versions_that_are_too_old(machine: Machine) -> None:
+    """A release that geminids does not run is marked, and is not the one that a run would use."""
+    machine.managed("0.41.2")
+    done = run(versions)
+    assert done.stdout.split()[:4] == ["0.41.2", "managed,", "too", "old"]
+    assert "Gemini CLI 0.41.2 is too old" in done.stderr
+    assert "geminids install" in done.stderr
+    (machine.bin / "gemini").symlink_to(machine.package(machine.home / "global", "0.53.0"))
+    machine.managed("0.61.0")
+    rows = json.loads(run(versions, "--json").stdout)
+    assert [(row["version"], row["supported"], row["used"]) for row in rows] == [
+        ("0.61.0", True, True),
+        ("0.41.2", False, False),
+    ]
 
 
 def test_versions_with_another_one_on_path(machine: Machine) -> None:

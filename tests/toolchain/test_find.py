@@ -27,47 +27,73 @@ def missing(machine: Machine, wanted: str | None = None) -> CliMissing:
     return caught.value
 
 
+def test_a_supported_release_is_chosen_before_an_older_one(machine: Machine) -> None:
+    """The search passes over releases that geminids does not run; the first of them is found if there is no other."""
+    (machine.bin / "gemini").symlink_to(machine.package(machine.home / "global", "0.53.0"))
+    machine.managed("0.41.2")
+    assert (found(machine).version, found(machine).origin) == ("0.53.0", "path")
+    machine.managed("0.54.4")
+    assert (found(machine).version, found(machine).origin) == ("0.54.4", "managed")
+
+
+def test_one_that_is_named_is_not_replaced(machine: Machine) -> None:
+    """`GEMINI_CLI_PATH` and a version that was asked for are taken, whatever they are: a run refuses them."""
+    machine.managed("0.61.0")
+    machine.managed("0.41.2")
+    assert found(machine, "0.41.2").version == "0.41.2"
+    machine.environ["GEMINI_CLI_PATH"] = str(machine.package(machine.home / "named", "0.40.0"))
+    assert found(machine).version == "0.40.0"
+
+
+def test_an_older_release_is_not_available(machine: Machine) -> None:
+    """With the reason of a refused run; nothing is started to find it out."""
+    machine.managed("0.41.2").write_text("throw 1\n")
+    ok, reason = is_available("0.41.2", environ=machine.environ, places=machine.places)
+    assert not ok
+    assert "0.41.2 is too old" in reason and "geminids install" in reason
+
+
 def test_a_link_on_path(machine: Machine) -> None:
     """npm's link on PATH is followed: the version comes from package.json, and our Node runs the script."""
-    script = machine.package(machine.home / "lib/node_modules/@google/gemini-cli", "0.41.2")
+    script = machine.package(machine.home / "lib/node_modules/@google/gemini-cli", "0.55.0")
     (machine.bin / "gemini").symlink_to(script)
     gemini = found(machine)
-    assert (gemini.entry, gemini.version, gemini.origin) == (script.resolve(), "0.41.2", "path")
+    assert (gemini.entry, gemini.version, gemini.origin) == (script.resolve(), "0.55.0", "path")
     assert gemini.node is not None
-    assert gemini.release.session_id_flag
+    assert gemini.release.is_tested
     assert gemini.command(machine.places)[0] == str(gemini.node.path)
     assert gemini.command(machine.places)[-1] == str(script.resolve())
 
 
 def test_order(machine: Machine) -> None:
     """GEMINI_CLI_PATH before PATH, PATH before managed installs, those before common places."""
-    machine.package(machine.home / "named", "0.30.0")
-    on_path = machine.package(machine.home / "global", "0.31.0")
+    machine.package(machine.home / "named", "0.55.0")
+    on_path = machine.package(machine.home / "global", "0.56.0")
     (machine.bin / "gemini").symlink_to(on_path)
-    machine.managed("0.32.1")
-    common = machine.package(machine.home / "common", "0.33.0")
+    machine.managed("0.57.1")
+    common = machine.package(machine.home / "common", "0.58.0")
     (machine.home / ".npm-global/bin").mkdir(parents=True)
     (machine.home / ".npm-global/bin/gemini").symlink_to(common)
 
     machine.environ["GEMINI_CLI_PATH"] = str(machine.home / "named")
-    assert (found(machine).version, found(machine).origin) == ("0.30.0", "GEMINI_CLI_PATH")
+    assert (found(machine).version, found(machine).origin) == ("0.55.0", "GEMINI_CLI_PATH")
     del machine.environ["GEMINI_CLI_PATH"]
-    assert (found(machine).version, found(machine).origin) == ("0.31.0", "path")
+    assert (found(machine).version, found(machine).origin) == ("0.56.0", "path")
     (machine.bin / "gemini").unlink()
-    assert (found(machine).version, found(machine).origin) == ("0.32.1", "managed")
-    (machine.places.releases / "0.32.1").rename(machine.root / "gone")
-    assert (found(machine).version, found(machine).origin) == ("0.33.0", "common")
+    assert (found(machine).version, found(machine).origin) == ("0.57.1", "managed")
+    (machine.places.releases / "0.57.1").rename(machine.root / "gone")
+    assert (found(machine).version, found(machine).origin) == ("0.58.0", "common")
 
 
 def test_path_order(machine: Machine) -> None:
     """The first folder of PATH that has one wins."""
     second = machine.root / "second"
     second.mkdir()
-    (second / "gemini").symlink_to(machine.package(machine.home / "b", "0.40.0"))
+    (second / "gemini").symlink_to(machine.package(machine.home / "b", "0.60.0"))
     machine.environ["PATH"] += os.pathsep + str(second)
-    assert found(machine).version == "0.40.0"
-    (machine.bin / "gemini").symlink_to(machine.package(machine.home / "a", "0.39.1"))
-    assert found(machine).version == "0.39.1"
+    assert found(machine).version == "0.60.0"
+    (machine.bin / "gemini").symlink_to(machine.package(machine.home / "a", "0.59.1"))
+    assert found(machine).version == "0.59.1"
 
 
 def test_relative_path_entries_are_ignored(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,9 +162,9 @@ def test_another_package_is_not_taken_for_it(machine: Machine) -> None:
     script = machine.package(machine.root / "other", "9.9.9")
     manifest = machine.root / "other/package.json"
     manifest.write_text(manifest.read_text().replace("@google/gemini-cli", "other"))
-    script.write_text("#!/usr/bin/env node\nconsole.log('0.50.1')\n")
+    script.write_text("#!/usr/bin/env node\nconsole.log('0.55.1')\n")
     gemini = found(machine, str(script))
-    assert (gemini.version, gemini.release.tested) == ("0.50.1", True)
+    assert (gemini.version, gemini.release.is_tested) == ("0.55.1", True)
 
 
 def test_shell_shim(machine: Machine) -> None:
@@ -167,7 +193,7 @@ def test_program_that_answers_nothing(machine: Machine) -> None:
     """A program that gives no version is found with version None and what the newest release can do."""
     machine.program(machine.bin / "gemini", "#!/bin/sh\nexit 1\n")
     gemini = found(machine)
-    assert (gemini.version, gemini.release.tested, gemini.release.session_id_flag) == (None, False, True)
+    assert (gemini.version, gemini.release.is_tested, gemini.release.is_supported) == (None, False, True)
 
 
 def test_globs(machine: Machine) -> None:

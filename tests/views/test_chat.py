@@ -95,6 +95,23 @@ def test_a_cancelled_turn_says_so(events: Any, turn: Any) -> None:
     )
 
 
+def test_what_was_paid_for_nothing(events: Any, turn: Any) -> None:
+    """Requests with unknown tokens and answers that were not used are in the last lines of a turn."""
+    usage = Usage(requests=1, unknown=1, input=0, output=0)
+    turn.show(events.started(), events.text("Hi."), events.finished(usage=usage, discarded=(1,)))
+    assert turn.screen == (
+        "Hi.\n\n3.4 s · 1 request with unknown tokens\n"
+        "  1 answer was paid for but not used: the CLI asked again"
+    )
+
+
+def test_the_tokens_of_a_cancelled_turn(events: Any, turn: Any) -> None:
+    """They are told as those of every turn."""
+    usage = Usage(requests=1, unknown=1, input=0, output=0)
+    turn.show(events.started(), events.finished(outcome="interrupted", usage=usage))
+    assert turn.screen == "■ turn cancelled after 3.4 s\n  1 request with unknown tokens"
+
+
 def test_a_failed_turn_says_why_and_what_to_do(events: Any, turn: Any) -> None:
     """As a run does."""
     failure = Failure(kind="auth", message="bad key", retryable=False, hint="Set a key.")

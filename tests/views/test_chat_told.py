@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from typing import Any
 
 from geminids.events.cost import Cost
 from geminids.events.model import ModelUsage, Thought, Usage
@@ -10,8 +11,9 @@ from geminids.sessions.transcript import Entry, Prompt, Said
 from geminids.views import chat_told
 
 
-def _usage(model: str, requests: int | None = 1, **counts: int | None) -> Usage:
-    return Usage(requests=requests, models=(ModelUsage(model=model, **counts),), **counts)
+def _usage(model: str, requests: int | None = 1, unknown: int = 0, **counts: Any) -> Usage:
+    used = ModelUsage(model=model, unknown=unknown, **counts)
+    return Usage(requests=requests, models=(used,), unknown=unknown, **counts)
 
 
 def test_the_cost_is_the_sum_by_model() -> None:
@@ -35,6 +37,15 @@ def test_what_is_not_known_is_not_made_up() -> None:
     assert lines[0] == "2 turns"
     assert lines[2].split() == ["flash", "1,000+?", "500+?", "15", "?"]
     assert [line.plain for line in chat_told.cost([])] == ["no tokens yet: nothing was answered"]
+
+
+def test_requests_with_unknown_tokens_and_answers_that_were_not_used() -> None:
+    """They are counted in words, and the numbers that lack them have a question mark."""
+    usage = _usage("flash", 3, 1, input=1000, cached=500, output=10, thinking=0)
+    lines = [line.plain for line in chat_told.cost([usage], (), (2,))]
+    assert lines[0] == "1 turn · 3 requests, 1 with unknown tokens"
+    assert lines[2].split() == ["flash", "1,000+?", "500+?", "10+?", "0+?"]
+    assert lines[3] == "1 answer was paid for but not used: the CLI asked again"
 
 
 def test_thoughts_in_full() -> None:

@@ -9,6 +9,7 @@ import sys
 from decimal import Decimal
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -71,6 +72,17 @@ def test_what_a_run_costs_stands_behind_its_tokens(events: Any, watch: Any) -> N
     tiny = Decimal("0.00000004")
     assert last(Cost(usd=tiny, basis="exact", auth_mode="key")).endswith("· under $0.0001")
     assert last(Cost(usd=tiny, basis="estimate", auth_mode="key")).endswith("· about $0.0001")
+
+
+def test_what_was_paid_for_nothing(events: Any, watch: Any) -> None:
+    """The footer says of how many requests the tokens are not known, and how many answers the CLI did not use."""
+    seen = watch(width=160)
+    usage = msgspec.structs.replace(_USAGE, requests=4, unknown=1)
+    seen.show(events.started()).show(events.text("x")).show(events.finished(usage=usage, discarded=(2, 3)))
+    seen.view.close()
+    lines = [line.strip() for line in seen.screen.splitlines()]
+    assert next(line for line in lines if "tokens in" in line).endswith("· and 1 request with unknown tokens")
+    assert "2 answers were paid for but not used: the CLI asked again" in lines
 
 
 def test_nothing_asked_is_no_cost_to_wonder_about(events: Any, watch: Any) -> None:

@@ -143,7 +143,7 @@ def test_table(report: Report) -> None:
     ]
     assert lines[4].split()[-1] == "-"
     assert lines[5].split()[0] == "TOTAL" and lines[5].split()[-1].startswith("≥$0.")
-    assert any(f"Nobody knows the price of {ODD}" in line for line in lines)
+    assert any(f"The price of {ODD} is unknown" in line for line in lines)
     assert any("router" in line for line in lines)
     assert not any("█" in line for line in lines)
 
@@ -202,32 +202,44 @@ def test_page_of_years() -> None:
     assert "nothing was used" in "".join(html(report_of([], ("day",))))
 
 
-def test_errands_are_told_apart() -> None:
-    """What the CLI asked for itself has a column and a sentence; without any, that is told to be missing."""
-    talk = stored(("2026-11-14T10:00:00.000Z", PRO, spent()))
-    own = msgspec.structs.replace(
-        stored(
-            (
-                "2026-11-14T10:00:00.000Z",
-                FLASH,
-                spent(),
-            ),
-            ("2026-11-14T11:00:00.000Z", ODD, spent()),
-        ),
-        errands=True,
+def test_beyond_session_files() -> None:
+    """Other and discarded requests have a column and a sentence each; without any, a note says what is missing."""
+    times = ("2026-11-14T10:00:00.000Z", "2026-11-14T11:00:00.000Z")
+    talk = stored((times[0], PRO, spent()))
+    other = msgspec.structs.replace(
+        stored((times[0], FLASH, spent()), (times[1], ODD, spent())), kind="other"
     )
-    found = report_of([talk, own], ("model",))
-    assert (found.total.requests, found.total.errands, found.total.errand_tokens) == (3, 2, 2 * 1150)
-    assert found.total.errand_usd == sum(row.usd for row in found.rows if row.keys == (FLASH,)) > 0
+    thrown = msgspec.structs.replace(stored((times[1], FLASH, spent())), kind="discarded")
+    found = report_of([talk, other, thrown], ("model",))
+    total = found.total
+    assert (total.requests, total.other_requests, total.other_tokens) == (4, 2, 2 * 1150)
+    assert (total.discarded_requests, total.discarded_tokens, total.unknown_requests) == (1, 1150, 0)
+    flash = sum(row.usd for row in found.rows if row.keys == (FLASH,))
+    assert total.other_usd == total.discarded_usd == flash / 2 > 0
     assert found.sessions == 1
     lines = shown(found, None)
-    assert "ERRANDS" in lines[0]
-    assert any("2 requests, 2.30k tokens" in line and "missing for all others" in line for line in lines)
+    assert "OTHER  DISCARDED" in lines[0]
+    assert any("Other requests" in line and "2 requests, 2.30k tokens" in line for line in lines)
+    assert any("Discarded requests" in line and "1 request, 1.15k tokens" in line for line in lines)
+    assert any("missing for all other runs" in line for line in lines)
     page = "".join(html(found))
-    assert "<th>errands</th>" in page and "2 of them errands" in page
+    assert "<th>other</th><th>discarded</th>" in page
+    assert "2 of them other requests, 1 of them discarded" in page
     without = report_of([talk], ("model",))
-    assert "ERRANDS" not in shown(without, None)[0] and "<th>errands</th>" not in "".join(html(without))
-    assert any(line.startswith("Not in it: what the CLI asks for itself") for line in shown(without, None))
+    assert "OTHER" not in shown(without, None)[0] and "<th>other</th>" not in "".join(html(without))
+    assert any(
+        line.startswith("Not included: requests outside the conversation") for line in shown(without, None)
+    )
+
+
+def test_unknown_tokens() -> None:
+    """Requests whose tokens are unknown are counted as requests, and a note says that the cost is higher."""
+    talk = stored(("2026-11-14T10:00:00.000Z", PRO, spent()))
+    cut = msgspec.structs.replace(stored(("2026-11-14T10:00:00.000Z", PRO, Spent())), are_tokens_known=False)
+    found = report_of([talk, cut], ("model",))
+    assert (found.total.requests, found.total.unknown_requests, found.total.total) == (2, 1, 1150)
+    note = "1 request ended before the API reported the tokens"
+    assert any(note in line for line in shown(found, None)) and note in "".join(html(found))
 
 
 def test_a_day_once(report: Report) -> None:
@@ -254,7 +266,7 @@ def test_money() -> None:
 def test_whose_prices(report: Report) -> None:
     """Prices of one's own are named."""
     own = msgspec.structs.replace(report, prices="/repo/<b>prices.toml")
-    assert any("that of /repo/<b>prices.toml" in line for line in shown(own, None))
+    assert any("by /repo/<b>prices.toml" in line for line in shown(own, None))
     assert "by your prices" in "".join(html(own)) and "<b>prices" not in "".join(html(own))
     assert "list price" in "".join(html(report))
 

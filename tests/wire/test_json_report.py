@@ -39,7 +39,7 @@ def test_a_report_of_the_wrong_shape_is_none() -> None:
 
 
 def _json_run(world: Any, **fields: Any) -> subprocess.CompletedProcess[str]:
-    plan = make_plan("hello", world.options(**fields))
+    plan = make_plan("hello", world.options(gateway="off", **fields))
     argv = [word.replace("stream-json", "json") for word in plan.argv]
     return subprocess.run(
         argv,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import functools
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from geminids.cli.flags import FlagOption, GroupedCommand, field_flags, given_by_flags
+from geminids.cli.flags import GroupedCommand, field_flags, given_by_flags, own_flag
 from geminids.config.layers import load_options
 from geminids.options import Options
 
@@ -28,21 +27,12 @@ __all__ = ["chat"]
 _OF_THE_FIRST = ("files", "images", "instructions", "template", "variables", "videos")
 # Of a process of its own, or of a single run. In a configuration they are for `geminids run`.
 _NOT_HERE = ("fallback_models", "retries", "schema", "schema_tries", "session_id", "telemetry")
-_own = functools.partial(click.option, cls=FlagOption, group="Output")
 
 
 @click.command(cls=GroupedCommand, context_settings={"max_content_width": 110})
 @click.argument("prompt", required=False)
 @field_flags
-@_own(
-    "--continue",
-    "go_on",
-    is_flag=True,
-    group="Folder and session",
-    help="Go on with the newest session of the folder, or begin one where there is none.",
-)
-@_own("--json", "as_json", is_flag=True, help="Print one JSON object a turn.")
-@_own("--no-config", is_flag=True, help="Read neither geminids.toml nor the user's config.toml.")
+@own_flag("--json", "as_json", is_flag=True, help="Print one JSON object a turn.")
 def chat(prompt: str | None, as_json: bool, no_config: bool, go_on: bool, **params: Any) -> int:
     """Talk with the agent, turn by turn; PROMPT is what is said first.
 
@@ -52,11 +42,7 @@ def chat(prompt: str | None, as_json: bool, no_config: bool, go_on: bool, **para
     Without a terminal each line of stdin is a prompt, and what would be asked is denied. Exit codes then are those of
     the last turn, as geminids run has them; a chat in a terminal ends with 0.
     """
-    flags = given_by_flags(params)
-    if go_on:
-        if "resume" in flags:
-            raise click.UsageError("--continue and --resume cannot both be given: which session is meant?")
-        flags["resume"] = "latest"
+    flags = given_by_flags(params, go_on=go_on)
     loaded = load_options(flags=flags, config=not no_config)
     for warning in loaded.warnings:
         click.echo(f"geminids: {warning}", err=True)
@@ -76,9 +62,9 @@ def _talk(prompt: str | None, options: Options, as_json: bool) -> int:
     try:
         options, fresh = _checked(options, asks)
     except Refused as refused:
-        click.echo(f"geminids: {refused.failure.kind}: {refused.failure.message}", err=True)
-        click.echo(f"  {refused.failure.hint}", err=True)
-        return {"cli_missing": 127, "bad_option": 2, "bad_prompt": 2}.get(refused.failure.kind, 1)
+        from geminids.cli.dry_run import say_refused
+
+        return say_refused(refused)
     if fresh is not None:
         click.echo(f"geminids: a new session: {fresh}", err=True)
     if options.gateway != "off":
@@ -101,7 +87,6 @@ def _talk(prompt: str | None, options: Options, as_json: bool) -> int:
 def _checked(options: Options, asks: bool) -> tuple[Options, str | None]:
     """Options for a chat, with the session's full id, and why it is a new one; raises `Refused`."""
     from geminids.ids import new_run_id
-    from geminids.launch.gate import StandInGate
     from geminids.launch.warm import make_warm_plan
     from geminids.run.claim import Claim
 
@@ -110,7 +95,7 @@ def _checked(options: Options, asks: bool) -> tuple[Options, str | None]:
     claim = Claim(new_run_id())
     options = claim.look_up(msgspec.structs.replace(options, **plain))
     # What cannot work is told before anybody has typed a word.
-    make_warm_plan(options, asks=asks, gate=StandInGate(options))
+    make_warm_plan(options, asks=asks)
     return options, claim.fresh
 
 

@@ -99,7 +99,7 @@ class Commands:
         yield Text(f"mode: {self._chat.mode}")
 
     def _do_cost(self, rest: str) -> Iterator[Text]:
-        return chat_told.cost(self._chat.usage, self._chat.costs)
+        return chat_told.cost(self._chat.usage, self._chat.costs, self._chat.discarded)
 
     def _do_thoughts(self, rest: str) -> Iterator[Text]:
         return chat_told.thoughts(self._thoughts())
@@ -117,7 +117,8 @@ class Commands:
         yield Text(f"saved: {one_line(str(target))}", no_wrap=True)
 
     def _save(self, name: str) -> Path:
-        from geminids.cli.sessions_export import exported, may_write, write_out
+        from geminids.cli.output_file import may_write, write_out
+        from geminids.cli.sessions_export import exported
         from geminids.cli.sessions_lookup import open_session
 
         chat = self._chat

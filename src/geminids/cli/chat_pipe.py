@@ -37,6 +37,8 @@ class TurnReport(msgspec.Struct, frozen=True):
     session_id: str | None
     usage: Usage | None
     cost: Cost | None = None
+    finish_reason: str | None = None
+    discarded: tuple[int, ...] = ()
 
 
 def converse(
@@ -134,6 +136,8 @@ def _print(result: Result, as_json: bool) -> None:
             result.session_id,
             result.usage,
             result.cost,
+            result.finish_reason,
+            result.discarded,
         )
         text = encode_json(report)
     else:

@@ -114,6 +114,11 @@ class ChatThread:
         """What each turn so far has cost."""
         return tuple(self._chat.costs) if self._chat else ()
 
+    @property
+    def discarded(self) -> Sequence[int]:
+        """The numbers of the requests whose answers the CLI discarded."""
+        return tuple(self._chat.discarded) if self._chat else ()
+
     def send(self, prompt: str, fields: dict[str, Any] | None = None) -> None:
         """Begin a turn; what comes of it, `Over` last, is put into `heard`."""
         self._portal.start_task_soon(self._turn, prompt, fields or {})

@@ -63,7 +63,7 @@ def convert(
     What it is, its first line says. Events give the same bytes as the run gave with -o FORMAT.
     Exit codes: 0 done, 1 not readable, 2 bad usage, 3 --strict failed.
     """
-    from geminids.cli.sessions_export import may_write, write_out
+    from geminids.cli.output_file import may_write, write_out
 
     check_manner(form, partial=partial, strict=strict, record_dir=record_dir, flag="--to")
     target = may_write(out, force=force) if out not in (None, "-") else None

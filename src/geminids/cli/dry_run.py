@@ -6,12 +6,11 @@ import os
 
 import click
 
-from geminids.launch.gate import StandInGate
 from geminids.launch.plan import Refused, make_plan
 from geminids.options import Options
 from geminids.run.lanes import for_one_attempt
 
-__all__ = ["show"]
+__all__ = ["say_refused", "show"]
 
 
 def show(prompt: str, options: Options, *, as_json: bool = False) -> int:
@@ -20,11 +19,9 @@ def show(prompt: str, options: Options, *, as_json: bool = False) -> int:
 
     prompt, options = _first_attempt(prompt, options)
     try:
-        plan = make_plan(prompt, options, run_id="run-dry", gate=StandInGate(options), dry=True)
+        plan = make_plan(prompt, options, run_id="run-dry", dry=True)
     except Refused as refused:
-        click.echo(f"geminids: {refused.failure.kind}: {refused.failure.message}", err=True)
-        click.echo(f"  {refused.failure.hint}", err=True)
-        return {"cli_missing": 127, "bad_option": 2, "bad_prompt": 2}.get(refused.failure.kind, 1)
+        return say_refused(refused)
     try:
         view = view_of(plan, os.environ)
     finally:
@@ -37,6 +34,13 @@ def show(prompt: str, options: Options, *, as_json: bool = False) -> int:
         click.echo(plan_text(view))
         click.echo("\nnothing was started", err=True)
     return 0
+
+
+def say_refused(refused: Refused) -> int:
+    """Say why nothing can be started; the exit code for it."""
+    click.echo(f"geminids: {refused.failure.kind}: {refused.failure.message}", err=True)
+    click.echo(f"  {refused.failure.hint}", err=True)
+    return {"cli_missing": 127, "bad_option": 2, "bad_prompt": 2}.get(refused.failure.kind, 1)
 
 
 def _first_attempt(prompt: str, options: Options) -> tuple[str, Options]:

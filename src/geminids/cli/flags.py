@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -10,7 +11,7 @@ import click
 from geminids.config.fields import GROUPS, Field, fields
 from geminids.options import CAPABILITIES
 
-__all__ = ["FlagOption", "GroupedCommand", "field_flags", "given_by_flags"]
+__all__ = ["FlagOption", "GroupedCommand", "field_flags", "given_by_flags", "own_flag"]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -52,9 +53,23 @@ class GroupedCommand(click.Command):
                 )
 
 
+own_flag = functools.partial(click.option, cls=FlagOption, group="Output")
+"""A flag of a command that is no field of `Options`."""
+_CONTINUE = own_flag(
+    "--continue",
+    "go_on",
+    is_flag=True,
+    group="Folder and session",
+    help="Go on with the newest session of the folder, or begin one where there is none.",
+)
+_NO_CONFIG = own_flag(
+    "--no-config", is_flag=True, help="Read neither geminids.toml nor the user's config.toml."
+)
+
+
 def field_flags(command: Command) -> Command:
-    """Give a command a flag for each field that has one."""
-    for option in reversed(_options()):
+    """Give a command a flag for each field that has one, `--continue` and `--no-config`."""
+    for option in reversed([*_options(), _CONTINUE, _NO_CONFIG]):
         option(command)
     return command
 
@@ -107,13 +122,17 @@ def _param(field: Field) -> str:
     return field.name.replace(".", "__")
 
 
-def given_by_flags(params: Mapping[str, Any]) -> dict[str, Any]:
+def given_by_flags(params: Mapping[str, Any], *, go_on: bool = False) -> dict[str, Any]:
     """What the flags said, by field; raises `click.UsageError` for what no field could tell."""
     given: dict[str, Any] = {}
     for field in fields():
         value = params.get(_param(field))
         if value is not None and value != ():
             given[field.name] = _read(field, value)
+    if go_on:
+        if "resume" in given:
+            raise click.UsageError("--continue and --resume cannot both be given: which session is meant?")
+        given["resume"] = "latest"
     return given | _powers(params)
 
 

@@ -92,7 +92,8 @@ def _scripted(script: Path | None) -> Upstream:
 
 def _google() -> Upstream:
     from geminids.errors import GeminidsError
-    from geminids.gateway.passing import GOOGLE, Passing
+    from geminids.gateway.credential import ApiKey
+    from geminids.gateway.passing import GEMINI_URL, Passing
     from geminids.gateway.way import way_of
 
     key = os.environ.get("GEMINI_API_KEY")
@@ -100,7 +101,7 @@ def _google() -> Upstream:
         raise GeminidsError(
             "there is no key to record with", hint="Set GEMINI_API_KEY, or record a script with --script."
         )
-    return Passing(os.environ.get("GOOGLE_GEMINI_BASE_URL") or GOOGLE, key, way_of(os.environ))
+    return Passing(os.environ.get("GOOGLE_GEMINI_BASE_URL") or GEMINI_URL, ApiKey(key), way_of(os.environ))
 
 
 def _secrets() -> frozenset[str]:

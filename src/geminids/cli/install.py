@@ -23,11 +23,13 @@ __all__ = ["install"]
 def install(version: str, node: Literal["managed", "path"], as_json: bool) -> None:
     """Install a VERSION or tag of Gemini CLI (default: latest).
 
-    It goes into geminids' own folder, never into your global npm packages.
+    It goes into geminids' own folder, never into your global npm packages. Any version can be installed; geminids
+    runs 0.54 and newer.
     """
     from geminids.cli.versions import row_of
     from geminids.config.places import Places
     from geminids.toolchain.install import install as put
+    from geminids.toolchain.releases import OLDEST_SUPPORTED
 
     began = time.monotonic()
 
@@ -36,7 +38,10 @@ def install(version: str, node: Literal["managed", "path"], as_json: bool) -> No
 
     places = Places.of()
     gemini = put(version, places=places, progress=say, node=node)
-    say(f"Gemini CLI {gemini.version} is ready")
+    if gemini.release.is_supported:
+        say(f"Gemini CLI {gemini.version} is ready")
+    else:
+        say(f"Gemini CLI {gemini.version} is installed, but geminids runs {OLDEST_SUPPORTED} and newer")
     if as_json:
         import json
 

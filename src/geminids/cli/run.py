@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from msgspec.structs import replace
 
-from geminids.cli.flags import FlagOption, GroupedCommand, field_flags, given_by_flags
+from geminids.cli.flags import GroupedCommand, field_flags, given_by_flags, own_flag
 from geminids.cli.signals import signals_noted
 from geminids.config.layers import load_options
 from geminids.dialects.tongue import TONGUES, Tongue, tongue
@@ -27,32 +25,28 @@ if TYPE_CHECKING:
 __all__ = ["check_manner", "exit_code", "run", "say_why"]
 
 _OUTPUTS = ("pretty", "text", "events", *sorted(TONGUES))
-_own = functools.partial(click.option, cls=FlagOption, group="Output")
 
 
 @click.command(cls=GroupedCommand, context_settings={"max_content_width": 110})
 @click.argument("prompt", required=False)
 @field_flags
-@_own(
-    "--continue",
-    "go_on",
-    is_flag=True,
-    group="Folder and session",
-    help="Go on with the newest session of the folder, or begin one where there is none.",
+@own_flag(
+    "--output", "-o", type=click.Choice(_OUTPUTS), help="[default: pretty on a terminal, text in a pipe]"
 )
-@_own("--output", "-o", type=click.Choice(_OUTPUTS), help="[default: pretty on a terminal, text in a pipe]")
-@_own("--partial", is_flag=True, help="With -o claude: pieces of messages too, as they come.")
-@_own("--strict", is_flag=True, help="With -o record: exit with 3 where a field of the record is not known.")
-@_own("--record-dir", metavar="DIR", help="With -o record: keep its log and its trajectory there.")
-@_own("--save-events", metavar="FILE", help="Write all events to FILE, one JSON object a line.")
-@_own(
+@own_flag("--partial", is_flag=True, help="With -o claude: pieces of messages too, as they come.")
+@own_flag(
+    "--strict", is_flag=True, help="With -o record: exit with 3 where a field of the record is not known."
+)
+@own_flag("--record-dir", metavar="DIR", help="With -o record: keep its log and its trajectory there.")
+@own_flag("--save-events", metavar="FILE", help="Write all events to FILE, one JSON object a line.")
+@own_flag(
     "--warm",
     is_flag=True,
     group="CLI and environment",
     envvar="GEMINIDS_WARM",
     help="Let a CLI that is running already answer; the first such run starts it. See geminids warm.",
 )
-@_own(
+@own_flag(
     "--warm-for",
     type=click.FloatRange(min=0, max=10**6),
     metavar="SECONDS",
@@ -61,8 +55,7 @@ _own = functools.partial(click.option, cls=FlagOption, group="Output")
     envvar="GEMINIDS_WARM_FOR",
     help="How long it waits for the next run.  [default: 300]",
 )
-@_own("--dry-run", is_flag=True, help="Show what would be run, and run nothing.")
-@_own("--no-config", is_flag=True, help="Read neither geminids.toml nor the user's config.toml.")
+@own_flag("--dry-run", is_flag=True, help="Show what would be run, and run nothing.")
 def run(
     prompt: str | None,
     output: str | None,
@@ -86,17 +79,10 @@ def run(
     Exit codes: 0 success, 1 failed, 2 bad usage, 3 --strict failed, 4 max turns or over budget, 124 timed out,
     127 no CLI, 130 interrupted.
     """
-    flags = given_by_flags(params)
-    if go_on:
-        if "resume" in flags:
-            raise click.UsageError("--continue and --resume cannot both be given: which session is meant?")
-        flags["resume"] = "latest"
+    flags = given_by_flags(params, go_on=go_on)
     check_manner(output, partial=partial, strict=strict, record_dir=record_dir)
     loaded = load_options(flags=flags, config=not no_config)
     options = loaded.options
-    if output == "record" and not warm and "telemetry" not in loaded.origins:
-        # A record counts all requests, and the router's are known from there alone. Whoever has said no, means it.
-        options = replace(options, telemetry=True)
     for warning in loaded.warnings:
         click.echo(f"geminids: {warning}", err=True)
     text = _prompt(prompt, options)

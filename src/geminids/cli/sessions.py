@@ -109,7 +109,7 @@ def show(session: str, cwd: str | None, home: str, full: bool, as_json: bool) ->
     if as_json:
         import msgspec
 
-        from geminids.cli.sessions_export import write_out
+        from geminids.cli.output_file import write_out
 
         write_out((msgspec.json.encode(entry) + b"\n" for entry in told), None)
         return
@@ -147,7 +147,8 @@ def export(session: str, cwd: str | None, home: str, form: str, out: str | None,
     atif          an ATIF 1.8 trajectory
     json          the conversation as it stands at the end, in the CLI's own words
     """
-    from geminids.cli.sessions_export import exported, may_write, write_out
+    from geminids.cli.output_file import may_write, write_out
+    from geminids.cli.sessions_export import exported
     from geminids.cli.sessions_lookup import open_session
 
     target = may_write(out, force=force) if out not in (None, "-") else None
@@ -248,7 +249,7 @@ def _print_table(found: Sequence[SessionInfo], shown: Sequence[SessionInfo], eve
 def _print_json(value: Any) -> None:
     import msgspec
 
-    from geminids.cli.sessions_export import write_out
+    from geminids.cli.output_file import write_out
 
     try:
         text = msgspec.json.encode(value)

@@ -81,9 +81,6 @@ def as_rows(listing: Listing) -> list[dict[str, Any]]:
 
 def print_table(listing: Listing) -> None:
     """One block a tier; a skill that a run by default does not have is dim, and says why."""
-    if lacking := listing.release.lacks("skills"):
-        click.echo(lacking)
-        return
     if not listing.skills:
         click.echo("There are no skills. Add one: geminids skills add FOLDER")
         return

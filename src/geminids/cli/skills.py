@@ -11,9 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from geminids.cli.skill_table import Listing
-    from geminids.skills.file import Dialect
     from geminids.skills.lint import Finding
-    from geminids.toolchain import Gemini, Release
+    from geminids.toolchain import Gemini
 
 __all__ = ["skills"]
 
@@ -69,9 +68,8 @@ def list_skills(cwd: str, home: str, gemini: str | None, as_json: bool) -> None:
 @click.argument("paths", nargs=-1, metavar="[PATH]...")
 @_cwd
 @_home
-@_gemini
 @_json
-def lint(paths: tuple[str, ...], cwd: str, home: str, gemini: str | None, as_json: bool) -> int:
+def lint(paths: tuple[str, ...], cwd: str, home: str, as_json: bool) -> int:
     """Tell what is wrong with skills. PATH is a SKILL.md, a skill's folder or a folder of skills.
 
     Without PATH: all that the CLI looks at, yours and the folder's. Exit codes: 0 no errors, 1 errors, 2 bad usage.
@@ -79,7 +77,7 @@ def lint(paths: tuple[str, ...], cwd: str, home: str, gemini: str | None, as_jso
     from geminids.errors import GeminidsError
 
     try:
-        found = _lint_paths(paths, gemini) if paths else _lint_tiers(cwd, home, gemini)
+        found = _lint_paths(paths) if paths else _lint_tiers(cwd, home)
     except GeminidsError as error:
         raise click.UsageError(str(error)) from None
     if as_json:
@@ -102,7 +100,7 @@ def add(source: str, cwd: str, force: bool) -> None:
     from geminids.config.places import Places
     from geminids.skills.add import add_skill
 
-    added = add_skill(source, cwd, Places.of(), _dialect(None), force=force)
+    added = add_skill(source, cwd, Places.of(), force=force)
     _print_findings(added.warnings, err=True)
     click.echo(f"added {added.name}: {added.folder}")
 
@@ -135,7 +133,6 @@ def _listing(cwd: str, home: str, gemini: str | None) -> Listing:
 
     places = Places.of()
     cli = _cli(gemini)
-    release = cli.release if cli else release_of(None)
     try:
         source = source_home(home, os.environ, places)
     except SettingsProblem as problem:
@@ -143,23 +140,15 @@ def _listing(cwd: str, home: str, gemini: str | None) -> Listing:
             str(problem), hint="Mend that file, or look at another home with --home."
         ) from None
     built_in = built_in_folder(cli) if cli else None
-    found = find_skills(
-        cwd,
-        source.path,
-        release,
-        settings=source.settings,
-        built_in=built_in,
-        # A run by default does not let the CLI read them, where that can be helped.
-        workspace_settings=not release.skip_trust_flag,
-    )
+    found = find_skills(cwd, source.path, settings=source.settings, built_in=built_in)
     return Listing(
-        release=release,
+        release=cli.release if cli else release_of(None),
         cwd=os.path.realpath(cwd),
         home=str(source.path),
         skills=found,
         recorded=frozenset(skill.folder for skill in found if record_of(skill.folder, places)),
         vouched=vouched_skills(cwd, places),
-        untrusted=untrusted_skills(cwd, release, places, home=source.path),
+        untrusted=untrusted_skills(cwd, places, home=source.path),
     )
 
 
@@ -177,37 +166,22 @@ def _cli(gemini: str | None) -> Gemini | None:
         return None
 
 
-def _dialect(release: Release | None) -> Dialect:
-    from geminids.skills.file import dialect_of
-    from geminids.toolchain import release_of
-
-    return dialect_of(release or release_of(None))
-
-
-def _lint_paths(paths: Sequence[str], gemini: str | None) -> list[Finding]:
+def _lint_paths(paths: Sequence[str]) -> list[Finding]:
     from geminids.skills.places import lint_path
 
-    cli = _cli(gemini) if gemini else None
-    dialect = _dialect(cli.release if cli else None)
-    return [finding for path in paths for finding in lint_path(path, dialect)]
+    return [finding for path in paths for finding in lint_path(path)]
 
 
-def _lint_tiers(cwd: str, home: str, gemini: str | None) -> list[Finding]:
+def _lint_tiers(cwd: str, home: str) -> list[Finding]:
     from geminids.skills.places import lint_path, shadowed_findings
 
-    listing = _listing(cwd, home, gemini)
+    listing = _listing(cwd, home, None)
     folders = [
         os.path.join(top, name, "skills")
         for top in (listing.home, listing.cwd)
         for name in (".gemini", ".agents")
     ]
-    dialect = _dialect(listing.release)
-    found = [
-        one
-        for folder in dict.fromkeys(folders)
-        if os.path.isdir(folder)
-        for one in lint_path(folder, dialect)
-    ]
+    found = [one for folder in dict.fromkeys(folders) if os.path.isdir(folder) for one in lint_path(folder)]
     told = {one.file for one in found if one.code == "shadowed"}
     mine = tuple(skill for skill in listing.skills if skill.tier not in ("built-in", "extension"))
     return found + [one for one in shadowed_findings(mine) if one.file not in told]

@@ -1,4 +1,4 @@
-"""`geminids usage`: the tokens of all stored sessions, and what they cost."""
+"""`geminids usage`: the tokens of all stored sessions and their cost."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ __all__ = ["usage"]
 _KEYS = ("day", "model", "project", "session")
 _AGO = re.compile(r"(\d{1,5})([dw])")
 _NUMBERS = ("requests", "input", "cached", "output", "thinking", "tool", "total")
-_ERRANDS = ("errands", "errand_tokens")
+# Parts of the numbers above that no session file holds.
+_PARTS = ("other_requests", "other_tokens", "discarded_requests", "discarded_tokens", "unknown_requests")
 
 
 def _keys(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str, ...]:
@@ -101,10 +102,11 @@ def usage(
     html: str | None,
     force: bool,
 ) -> None:
-    """Show what Gemini CLI has used on this machine, by its session files: tokens, and their list price.
+    """Show the tokens that Gemini CLI has used on this machine, and their list price.
 
-    Days are those of your clock. Each request counts once, also where sessions were resumed, forked or rescued, and
-    those of subagents count for the conversation that called them.
+    The numbers come from the CLI's session files and from the request log of geminids. Days are in local time. Each
+    request counts once, also if its session was resumed, forked or rescued. Requests of subagents count for the
+    conversation that called them.
     """
     if since and until and until < since:
         raise click.UsageError(f"--until {until} is before --since {since}")
@@ -135,24 +137,23 @@ def _report(
 
     from geminids.config.places import Places
     from geminids.prices import read_prices
-    from geminids.sessions.usage import stored_usage
-    from geminids.sessions.usage_errands import with_errands
+    from geminids.sessions.usage import stored_usage, with_request_log
     from geminids.views.usage import report_of
 
     prices = prices if prices is not None else _configured_prices()
     table = read_prices(prices) if prices is not None else None
-    # A file that was last written before that day has nothing of it; a day more, for clocks that were set.
+    # A file that was last written before that day has nothing of it. One more day, in case the clock was changed.
     changed = datetime.combine(since, time()).astimezone() - timedelta(days=1) if since else None
     places = Places.of()
-    stored = stored_usage(project, home=home, since=changed, places=places, may_fork=True)
-    # Of one home that was asked for, we know only its sessions.
-    stored = with_errands(stored, places, project=project, only=home is not None, since=changed)
+    stored = stored_usage(project, home=home, since=changed, places=places)
+    # The log does not know the home of a session, only its id.
+    stored = with_request_log(stored, places, project=project, only_stored=home is not None, since=changed)
     report = report_of(stored, by, since=since, until=until, table=table)
     return replace(report, prices=os.path.abspath(prices)) if prices is not None else report
 
 
 def _configured_prices() -> str | None:
-    """`prices` as a run here would find it. Where nothing is configured, no more is loaded to find that out."""
+    """The `prices` option that a run in this folder would use. Loads the configuration only if there is any."""
     from geminids.config.files import find_project_file, user_file
 
     environ = os.environ
@@ -174,7 +175,7 @@ def _configured_prices() -> str | None:
 def _nothing(since: date | None, until: date | None, project: str | None) -> str:
     of = f" in {project}" if project else " on this machine"
     when = (f" since {since}" if since else "") + (f" until {until}" if until else "")
-    return f"Gemini CLI has used nothing{of}{when}: there is no session file with a request in it."
+    return f"Gemini CLI has used nothing{of}{when}: no session file has a request."
 
 
 def _print_nothing(text: str) -> None:
@@ -196,42 +197,42 @@ def _print_table(report: Report) -> None:
     screen.flush()
 
 
-def _told(row: Row, by: tuple[Key, ...]) -> dict[str, Any]:
+def _fields(row: Row, by: tuple[Key, ...]) -> dict[str, Any]:
     known = row.requests == 0 or row.unpriced < row.requests
     return {
         **dict(zip(by, row.keys, strict=False)),
         **{name: getattr(row, name) for name in _NUMBERS},
         "usd": float(row.usd) if known else None,
         "usd_complete": row.unpriced == 0,
-        **{name: getattr(row, name) for name in _ERRANDS},
+        **{name: getattr(row, name) for name in _PARTS},
     }
 
 
 def _print_json(report: Report) -> None:
     import json
 
-    from geminids.cli.sessions_export import write_out
+    from geminids.cli.output_file import write_out
     from geminids.views.usage import FOOTNOTE
 
     value = {
         "by": report.by,
         "since": report.since and report.since.isoformat(),
         "until": report.until and report.until.isoformat(),
-        "rows": [_told(row, report.by) for row in report.rows],
-        "total": _told(report.total, ()),
+        "rows": [_fields(row, report.by) for row in report.rows],
+        "total": _fields(report.total, ()),
         "sessions": report.sessions,
-        "basis": "exact",
+        "basis": "estimate" if report.total.unknown_requests else "exact",
         "prices": report.prices,
         "unpriced_models": report.unpriced,
         "not_counted": FOOTNOTE,
         "troubles": [{"file": one.file, "what": one.what} for one in report.troubles],
     }
-    # By this library: a path that is no UTF-8 can be told, escaped.
+    # Not msgspec: it refuses a path that is not UTF-8, and `json` escapes it.
     write_out([json.dumps(value, indent=1).encode() + b"\n"], None)
 
 
 def _print_csv(report: Report) -> None:
-    from geminids.cli.sessions_export import write_out
+    from geminids.cli.output_file import write_out
 
     write_out(_csv_lines(report), None)
 
@@ -240,19 +241,19 @@ def _csv_lines(report: Report) -> Iterator[bytes]:
     import csv
     from io import StringIO
 
-    names = [*report.by, *_NUMBERS, "usd", "usd_complete", *_ERRANDS]
+    names = [*report.by, *_NUMBERS, "usd", "usd_complete", *_PARTS]
     text = StringIO()
     table = csv.DictWriter(text, names, lineterminator="\n")
     table.writeheader()
     for row in report.rows:
-        told = _told(row, report.by)
-        usd = "" if told["usd"] is None else format(row.usd.normalize(), "f")
-        table.writerow({**told, "usd": usd, "usd_complete": str(told["usd_complete"]).lower()})
+        fields = _fields(row, report.by)
+        usd = "" if fields["usd"] is None else format(row.usd.normalize(), "f")
+        table.writerow({**fields, "usd": usd, "usd_complete": str(fields["usd_complete"]).lower()})
     yield text.getvalue().encode("utf-8", "surrogateescape")
 
 
 def _write_html(report: Report, out: str, force: bool) -> None:
-    from geminids.cli.sessions_export import may_write, write_out
+    from geminids.cli.output_file import may_write, write_out
     from geminids.errors import GeminidsError
     from geminids.views.usage_html import html
 

@@ -22,6 +22,7 @@ class Row(TypedDict):
     node: str | None
     tag: str | None
     bytes: int | None
+    supported: bool
     tested: bool
     used: bool | None
 
@@ -30,7 +31,10 @@ class Row(TypedDict):
 @click.option("--available", is_flag=True, help="List what npm's registry has, newest first.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def versions(available: bool, as_json: bool) -> None:
-    """List installed releases; `*` marks the one that a run would use now."""
+    """List installed releases; `*` marks the one that a run would use now.
+
+    A release that is "too old" is installed, but geminids does not run it.
+    """
     import json
 
     from geminids.config.places import Places
@@ -64,7 +68,8 @@ def row_of(gemini: Gemini, places: Places, *, used: bool | None) -> Row:
         node=gemini.node.version if gemini.node else None,
         tag=record.tag if record else None,
         bytes=record.bytes if record else None,
-        tested=gemini.release.tested,
+        supported=gemini.release.is_supported,
+        tested=gemini.release.is_tested,
         used=used,
     )
 
@@ -78,14 +83,18 @@ def _rows(places: Places) -> list[Row]:
     except ToolchainError as error:
         now = None
         click.echo(str(error), err=True)
-    rows = [row_of(gemini, places, used=gemini == now) for gemini in installed(places)]
+    runs = now is not None and now.release.is_supported
+    rows = [row_of(gemini, places, used=runs and gemini == now) for gemini in installed(places)]
     if now is not None and now.origin != "managed":
-        rows.insert(0, row_of(now, places, used=True))
+        rows.insert(0, row_of(now, places, used=runs))
+    if now is not None and not runs:
+        click.echo(f"{now.release.why_refused}.", err=True)
     return rows
 
 
 def _line(row: Row) -> str:
     size = f"{row['bytes'] / 1e6:.0f} MB" if row["bytes"] else ""
-    facts = (row["origin"], row["tag"] or "", size, "" if row["tested"] else "not tested")
+    fitness = "too old" if not row["supported"] else "" if row["tested"] else "not tested"
+    facts = (row["origin"], row["tag"] or "", size, fitness)
     said = ", ".join(fact for fact in facts if fact)
     return f"{'*' if row['used'] else ' '} {row['version'] or 'unknown':<12} {said:<32} {row['path']}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,10 @@ import msgspec
 
 from geminids.config.fields import server_fields
 from geminids.config.files import SECTION, FileProblem, read_config
+from geminids.config.flock import FileLock
 from geminids.config.form import NOT_GIVEN, field_named, is_field, nested, no_such_field, read_value
 from geminids.config.layers import TRUSTED, from_folder
-from geminids.config.places import Places, private_dir
+from geminids.config.places import Places, private_dir, write_private
 from geminids.config.reach import is_inside
 from geminids.errors import GeminidsError, OptionsError
 from geminids.options import make_options
@@ -190,29 +191,17 @@ def _alone(path: Path) -> Iterator[None]:
     """Two changes at once happen one after the other."""
     import hashlib
 
-    from filelock import FileLock, Timeout
-
     name = hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
-    try:
-        with FileLock(private_dir(Places.of().root / "locks") / f"{name}.lock", timeout=_LONGEST_WAIT):
-            yield
-    except Timeout:
-        raise GeminidsError(f"{path} is being changed by another process", hint="Try again.") from None
+    lock = FileLock.take(private_dir(Places.of().root / "locks") / f"{name}.lock", wait=_LONGEST_WAIT)
+    if lock is None:
+        raise GeminidsError(f"{path} is being changed by another process", hint="Try again.")
+    with closing(lock):
+        yield
 
 
 def _write(path: Path, text: str, *, private: bool) -> None:
-    half = path.with_name(f".{path.name}.{os.getpid()}")
+    mode = 0o600 if private else (path.stat().st_mode & 0o777 if path.exists() else 0o644)
     try:
-        if private:
-            private_dir(path.parent)
-        mode = 0o600 if private else (path.stat().st_mode & 0o777 if path.exists() else 0o644)
-        with os.fdopen(
-            os.open(half, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w", encoding="utf-8"
-        ) as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        half.replace(path)
+        write_private(path, text.encode(), mode=mode, sync=True)
     except OSError as error:
-        half.unlink(missing_ok=True)
         raise GeminidsError(f"{path} cannot be written: {error.strerror}") from None

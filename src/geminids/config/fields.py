@@ -161,7 +161,7 @@ _TABLE: dict[str, dict[str, Any]] = dict(
         _row(_CLI, "record", "power", "--record", "FILE", paths=True),
         _row(_CLI, "replay", "power", "--replay", "FILE", paths=True),
         _row(_CLI, "offline", "narrows", "--offline"),
-        _row(_CLI, "telemetry", "free", "--telemetry"),
+        _row(_CLI, "telemetry", "power", "--telemetry", "FILE", paths=True),
     )
 )
 

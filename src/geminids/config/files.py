@@ -27,6 +27,10 @@ SECTION = "gemini"
 _BIGGEST = 1024 * 1024
 _AT_LINE = re.compile(r" \(at line (\d+), column \d+\)$| \(at end of document\)$")
 
+_KEY = r"""(?:[\w-]+|"[^"]*"|'[^']*')"""
+_STATEMENT = re.compile(rf"\s*(\[{{0,2}})\s*({_KEY}(?:\s*\.\s*{_KEY})*)\s*(?:=|\]\]?\s*(?:#|$))")
+_LONG_STRING = re.compile(r'"""(?:\\.|[^\\])*?"{3,5}|\'\'\'.*?\'{3,5}', re.DOTALL)
+
 
 class FileProblem(Exception):
     """A file that cannot be read. `where` is its path, with the line where that is known."""
@@ -112,9 +116,21 @@ def read_config(path: str) -> ConfigFile | None:
         at = _AT_LINE.search(said)
         where = f"{path}:{at[1]}" if at and at[1] else path
         raise FileProblem(where, f"is not TOML: {_AT_LINE.sub('', said)}") from None
-    from geminids.config.lines import key_lines
+    return ConfigFile(path, values, _key_lines(text))
 
-    return ConfigFile(path, values, key_lines(text))
+
+def _key_lines(text: str) -> dict[tuple[str, ...], int]:
+    """The line, from 1, of every table and every key that begins a line: no TOML reader reports it."""
+    found: dict[tuple[str, ...], int] = {}
+    table: tuple[str, ...] = ()
+    text = _LONG_STRING.sub(lambda string: "\n" * string[0].count("\n"), text)
+    for number, line in enumerate(text.split("\n"), 1):
+        if match := _STATEMENT.match(line):
+            keys = tuple(part.strip("\"'") for part in re.findall(_KEY, match[2]))
+            if match[1]:
+                table = keys
+            found.setdefault(keys if match[1] else (*table, *keys), number)
+    return found
 
 
 def _read(path: str) -> bytes | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-__all__ = ["SOURCE", "Places", "private_dir"]
+__all__ = ["SOURCE", "Places", "private_dir", "write_private"]
 
 # Tells a run within a run whose home it is. It begins with GEMINI_CLI_, as the mark does: the CLI strips others.
 SOURCE = "GEMINI_CLI_GEMINIDS_SOURCE"
@@ -42,11 +42,6 @@ class Places(msgspec.Struct, frozen=True):
         return self.root / "node"
 
     @property
-    def compile_cache(self) -> Path:
-        """V8's compiled code of the CLI, so that a start need not compile it again."""
-        return self.root / "compile-cache"
-
-    @property
     def homes(self) -> Path:
         """Private homes of the CLI (`GEMINI_CLI_HOME`)."""
         return self.root / "homes"
@@ -72,9 +67,9 @@ class Places(msgspec.Struct, frozen=True):
         return self.root / "prices"
 
     @property
-    def errands(self) -> Path:
-        """What the CLI asked for itself in runs of ours, a file a month."""
-        return self.root / "errands"
+    def request_log(self) -> Path:
+        """The API requests that no session file of the CLI holds (`gateway/request_log.py`)."""
+        return self.root / "request-log" / "requests.jsonl"
 
 
 def private_dir(path: Path) -> Path:
@@ -83,3 +78,19 @@ def private_dir(path: Path) -> Path:
         private_dir(path.parent)
         path.mkdir(mode=0o700, exist_ok=True)
     return path
+
+
+def write_private(file: Path, data: bytes, *, mode: int = 0o600, sync: bool = False) -> None:
+    """Write a file, whole or not at all; raises OSError. `sync`: it is on the disk when this returns."""
+    private_dir(file.parent)
+    draft = file.with_name(f".{file.name}.{os.getpid()}.{os.urandom(4).hex()}")
+    try:
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as out:
+            out.write(data)
+            out.flush()
+            if sync:
+                os.fsync(out.fileno())
+        os.replace(draft, file)
+    except OSError:
+        draft.unlink(missing_ok=True)
+        raise

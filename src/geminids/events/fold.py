@@ -10,6 +10,7 @@ import msgspec
 
 from geminids.events.model import (
     Event,
+    Notice,
     Started,
     Text,
     Thought,
@@ -46,6 +47,8 @@ class Fold:
         self._tokens: list[TokensUsed] = []
         self.earlier: list[TokensUsed] = []
         """The requests of the attempts before the last: they have cost money too."""
+        self.discarded: list[int] = []
+        """The numbers of the requests whose answers the CLI discarded."""
         self.attempts = 0
         self.session_id: str | None = None
         self.tool_calls = 0
@@ -68,6 +71,9 @@ class Fold:
                 self._packing.add(event)
             elif kind is TokensUsed:
                 self._tokens.append(event)  # type: ignore[arg-type]
+            elif kind is Notice:
+                if event.code == "discarded" and event.request is not None:  # type: ignore[attr-defined]
+                    self.discarded.append(event.request)  # type: ignore[attr-defined]
             elif kind is Started:
                 pieces.clear()
                 turn = 0

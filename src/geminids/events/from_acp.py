@@ -18,7 +18,7 @@ from geminids.wire.acp import ToolCall, Unknown, Update
 __all__ = ["AcpTranslator", "tool_name", "unified"]
 
 _THOUGHT = re.compile(r"\*\*(.*?)\*\*\n(.*)", re.DOTALL)
-# What the CLI itself calls a call: the tool's name twice, from about 0.42 on; once, with a time, before.
+# What the CLI itself calls a call: the tool's name twice, or once with a time.
 _TWICE = re.compile(r"(?P<name>.+)__(?P=name)_\d+_\d+\Z", re.DOTALL)
 _TIMED = re.compile(r"(.+?)[-_]\d{12,}[-_]\w+\Z", re.DOTALL)
 

@@ -61,12 +61,12 @@ class WarmJournalTranslator:
 
     def _tokens(self, message: Message, turn: int) -> Iterator[Event]:
         tokens = message.tokens
-        if tokens is None or message.id in self._counted:
+        if tokens is None or message.id in self._counted or self._ledger.metered:
             return
         self._counted.add(message.id)
-        used = TokensUsed(
+        yield TokensUsed(
             at=at_of(message.timestamp),
-            seq=-1 if self._ledger.aside is not None else self._ledger.next(),
+            seq=self._ledger.next(),
             attempt=self._ledger.attempt,
             turn=turn,
             model=message.model,
@@ -77,10 +77,6 @@ class WarmJournalTranslator:
             thinking=tokens.thoughts,
             tool=tokens.tool,
         )
-        if self._ledger.aside is None:
-            yield used
-        else:
-            self._ledger.aside.append(used)
 
 
 def _responses(message: Message) -> Iterator[tuple[str, str, dict[str, Any]]]:

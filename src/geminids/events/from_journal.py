@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from geminids.events.ledger import Ledger, without_blanks
+from geminids.events.ledger import Ledger
 from geminids.events.model import (
     Change,
     Event,
@@ -174,14 +174,12 @@ class JournalTranslator:
         self._last: _Told | None = None
         self._told: dict[str, _Told] = {}
         self._role: Role = "main" if parent is None else "subagent"
-        ledger.written = 0 if parent is None else ledger.written
 
     def translate(self, message: Message) -> tuple[list[Event], dict[str, Truth]]:
         """The events that are new, and the truths of tool calls that are over."""
         if message.type != "gemini":
             return [], {}
         told = self._told.get(message.id) or self._begin(message.id)
-        self._written(message, told)
         events: list[Event] = [*self._thoughts(message, told), *self._tokens(message, told)]
         truths: dict[str, Truth] = {}
         for call in message.tool_calls:
@@ -201,12 +199,6 @@ class JournalTranslator:
         told = self._last = self._told[message_id] = _Told(self._turn)
         return told
 
-    def _written(self, message: Message, told: _Told) -> None:
-        """An answer that was cut is in no journal, though its words have been told: they are more than are written."""
-        if self._parent is None:
-            size = without_blanks(self._redactor.text(message.text))
-            self._ledger.written, told.written = self._ledger.written + size - told.written, size
-
     def _thoughts(self, message: Message, told: _Told) -> Iterator[Event]:
         for thought in message.thoughts[told.thoughts :]:
             told.thoughts += 1
@@ -219,12 +211,12 @@ class JournalTranslator:
 
     def _tokens(self, message: Message, told: _Told) -> Iterator[Event]:
         tokens = message.tokens
-        if tokens is None or told.tokens:
+        if tokens is None or told.tokens or self._ledger.metered:
             return
         told.tokens = True
-        used = TokensUsed(
+        yield TokensUsed(
             at=at_of(message.timestamp),
-            seq=-1 if self._ledger.aside is not None else self._ledger.next(),
+            seq=self._ledger.next(),
             attempt=self._ledger.attempt,
             turn=told.turn,
             model=message.model,
@@ -235,10 +227,6 @@ class JournalTranslator:
             thinking=tokens.thoughts,
             tool=tokens.tool,
         )
-        if self._ledger.aside is None:
-            yield used
-        else:
-            self._ledger.aside.append(used)
 
     def _tool(self, call: ToolCall, truth: Truth, told: _Told) -> Iterator[Event]:
         """A subagent's call, told when it is over: the journal does not have it before."""
@@ -278,13 +266,12 @@ class JournalTranslator:
 class _Told:
     """What has been told of one message."""
 
-    __slots__ = ("calls", "thoughts", "tokens", "turn", "written")
+    __slots__ = ("calls", "thoughts", "tokens", "turn")
 
     def __init__(self, turn: int) -> None:
         self.turn = turn
         self.thoughts = 0
         self.tokens = False
-        self.written = 0
         self.calls: set[str] = set()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any, Literal
 
 import msgspec
@@ -46,7 +47,9 @@ __all__ = [
 Lane = Literal["headless", "warm"]
 Level = Literal["debug", "info", "warning", "error"]
 ToolStatus = Literal["ok", "failed", "denied", "cancelled"]
-Role = Literal["main", "subagent", "utility"]
+Role = Literal[
+    "main", "router", "compression", "loop_check", "search", "fetch", "subagent", "nested", "other"
+]
 Choice = Literal["allow", "allow_always", "deny"]
 By = Literal["rule", "callback", "person", "timeout", "cancel"]
 ToolKind = Literal[
@@ -186,10 +189,13 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TokensUsed(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """The tokens of one API request. Input includes cached, output excludes thinking.
+    """One API request: what it used and cost. Input includes cached, output excludes thinking.
 
-    `request` is its number within the run, with the milliseconds that it was held back, that its first byte took and
-    that it took in all: told where the gateway has seen it.
+    `model` is the model that the API served. `status` is the HTTP status, None if no answer came. `repeat`: it repeats
+    an earlier request of the run. Tokens are None if the answer ended without final usage. `price` is in dollars, by
+    the caller's price table or the list price. `calls` and `thoughts` count the tool calls and thought parts
+    of the answer. `request` is its number within the run, from 1. Requests that the gateway did not see
+    (`gateway="off"`, stored sessions) have neither number nor price.
     """
 
     model: str | None
@@ -200,9 +206,20 @@ class TokensUsed(Event, frozen=True, kw_only=True, omit_defaults=True):
     thinking: int | None
     tool: int | None
     request: int | None = None
+    requested_model: str | None = None
+    status: int | None = None
+    repeat: bool = False
+    price: Decimal | None = None
+    calls: int | None = None
+    thoughts: int | None = None
     waited_ms: int | None = None
     first_byte_ms: int | None = None
     duration_ms: int | None = None
+
+    @property
+    def is_http_error(self) -> bool:
+        """Whether the API refused it. Such a request costs nothing and is no part of the conversation."""
+        return self.status is not None and self.status >= 400
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
@@ -233,6 +250,8 @@ class Notice(Event, frozen=True, kw_only=True):
     message: str
     retry: Retry | None = None
     stall: Stall | None = None
+    request: int | None = None
+    """The number of the API request that it is about."""
 
 
 class EndedProcess(msgspec.Struct, frozen=True):
@@ -266,6 +285,11 @@ class Finished(Event, frozen=True, kw_only=True):
     """The answer as the JSON value that a schema asked for."""
     stall: Stall | None = None
     """What a run waited for that was ended for its silence."""
+    finish_reason: str | None = None
+    """The API's word for the last answer of the main conversation: `STOP`, `MAX_TOKENS`, `SAFETY` and so on. None if
+    the gateway did not see it."""
+    discarded: tuple[int, ...] = ()
+    """The numbers of the requests whose answers the CLI discarded. They are paid for."""
 
 
 AnyEvent = (

@@ -22,7 +22,7 @@ class Stall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why nothing is heard, and for how many seconds that has been so; what is not known, or does not apply, is None.
 
     `permission`: somebody has to answer for `tool`. `tool`: it runs; of a shell `command`, `pid`, `cpu` (percent of a
-    core, with its children), the first `children` of `child_count` and, where it can be told, what it `waits_on`.
+    core, with its children), and the first `children` of `child_count`.
     `api`: request `request` to `model` has no answer, or no more of it. `retry`: attempt `attempt` of `of` has failed
     with `http_status`, and the next is sent in about `next_s`. `held`: the request may leave in `next_s`. `idle`: the
     CLI does nothing at all; `busy`: it uses `cpu`; `stopped`: a signal has stopped it (SIGSTOP), and SIGCONT lets it
@@ -35,7 +35,6 @@ class Stall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     pid: int | None = None
     command: str | None = None
     cpu: float | None = None
-    waits_on: Literal["stdin", "terminal"] | None = None
     children: tuple[StallProcess, ...] = ()
     child_count: int = 0
     request: int | None = None

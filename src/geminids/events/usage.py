@@ -1,4 +1,4 @@
-"""The tokens of a run, as its end tells them."""
+"""The tokens of a run, summed over its requests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["ModelUsage", "Usage"]
 
 
 class ModelUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """The tokens of one served model."""
+    """The tokens of one served model. `unknown` counts its requests whose tokens are not known."""
 
     model: str
     input: int | None = None
@@ -17,13 +17,15 @@ class ModelUsage(msgspec.Struct, frozen=True, kw_only=True):
     thinking: int | None = None
     tool: int | None = None
     total: int | None = None
+    unknown: int = 0
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
-    """The tokens of a whole run. Input includes cached, output excludes thinking; unknown is None.
+    """The tokens of a run: the sum of its `TokensUsed`. Input includes cached, output excludes thinking.
 
-    From the stream alone, what total has over input and output is thinking and tool prompts together: both are
-    None then, and 0 where nothing is left.
+    `requests` counts all requests, failed ones too. `unknown` counts those whose tokens are not known, because their
+    answer was interrupted; they are not in the sums. Without the gateway the sums are the CLI's own: it does not
+    separate thinking from tool tokens (both None) and does not count requests (None).
     """
 
     input: int | None = None
@@ -33,4 +35,5 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     tool: int | None = None
     total: int | None = None
     requests: int | None = None
+    unknown: int = 0
     models: tuple[ModelUsage, ...] = ()

@@ -86,6 +86,8 @@ def _mask_across(events: list[Any], redactor: Redactor) -> None:
 
 
 def _text_parts(event: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(event, dict) and isinstance(event.get("response"), dict):
+        event = event["response"]  # Code Assist
     candidates = event.get("candidates") if isinstance(event, dict) else None
     for candidate in candidates if isinstance(candidates, list) else ():
         content = candidate.get("content") if isinstance(candidate, dict) else None

@@ -23,8 +23,9 @@ from geminids.gateway.cassette_lines import (
     System,
     Tools,
 )
+from geminids.gateway.request import Api
 
-__all__ = ["Cassette", "CassetteHeader", "Exchange", "load_cassette", "read_cassette"]
+__all__ = ["Cassette", "CassetteHeader", "Exchange", "cassette_api", "load_cassette", "read_cassette"]
 
 _RECORD = "Record it again: geminids run --record FILE, or pytest --geminids-record."
 _decoder: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)
@@ -39,6 +40,16 @@ def load_cassette(path: str | Path) -> Cassette:
     except OSError as error:
         raise GeminidsError(f"the cassette {path} cannot be read: {error.strerror or error}") from None
     return read_cassette(data, str(path))
+
+
+def cassette_api(path: str | Path) -> Api:
+    """The form of the API that a cassette was recorded with; `gemini` if the file cannot be read, which the replay
+    reports later."""
+    try:
+        with open(path, "rb") as file:
+            return _header(file.readline().removeprefix(b"\xef\xbb\xbf"), str(path)).api
+    except (OSError, GeminidsError, msgspec.MsgspecError):
+        return "gemini"
 
 
 def read_cassette(data: bytes, name: str = "cassette") -> Cassette:
@@ -130,11 +141,14 @@ class _Reader:
         body = None if request.body is msgspec.UNSET else request.body
         if isinstance(body, dict):
             body = dict(body)
+            inner = body
+            if request.wrapped and isinstance(body.get("request"), dict):
+                inner = body["request"] = dict(body["request"])
             if request.conversation is not None:
-                body["contents"] = self._conversation(request.conversation)
+                inner["contents"] = self._conversation(request.conversation)
             for field, name in (("systemInstruction", request.system), ("tools", request.tools)):
                 if name is not None:
-                    body[field] = _found(self._values, name)
+                    inner[field] = _found(self._values, name)
         return body
 
     def _conversation(self, name: str | None) -> list[Any]:

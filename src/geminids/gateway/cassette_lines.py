@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 import msgspec
 
+from geminids.gateway.request import Api
+
 __all__ = [
     "VERSION",
     "Answer",
@@ -36,6 +38,8 @@ class CassetteHeader(msgspec.Struct, frozen=True, kw_only=True, tag="cassette", 
     made: str | None = None
     cli: str | None = None
     model: str | None = None
+    api: Api = "gemini"
+    """The form of the API that the CLI spoke, and must speak again in a replay."""
 
 
 class System(msgspec.Struct, frozen=True, tag="system", tag_field="kind"):
@@ -62,6 +66,8 @@ class RequestLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     conversation: str | None = None
     system: str | None = None
     tools: str | None = None
+    wrapped: bool = False
+    """Conversation, system and tools belong into `body.request` (Code Assist)."""
     body: Any = msgspec.UNSET
     text: str | None = None
     base64: str | None = None
@@ -124,7 +130,7 @@ def to_line(value: Any) -> bytes:
         return json.dumps(msgspec.to_builtins(value), separators=(",", ":")).encode() + b"\n"
 
 
-def bytes_as(data: bytes) -> dict[str, str]:
+def bytes_as(data: bytes) -> dict[str, Any]:
     """Bytes as the field that can hold them."""
     try:
         return {"text": data.decode()}

@@ -22,7 +22,7 @@ _IDLE_SECONDS = 50
 # A connection that lay idle for so long may be closed by the server in the very moment in which we use it.
 _DOUBTFUL_SECONDS = 1.0
 # Up to here head and body are one piece: copying is cheaper than a second packet.
-_JOINED = 256 * 1024
+_JOINED = 64 * 1024
 
 _running: RunVar[Client] = RunVar("geminids-client")
 
@@ -161,7 +161,7 @@ class _Talk:
         while True:
             got, fault, over = self._said()
             if got:
-                yield got[0] if len(got) == 1 else b"".join(got)
+                yield b"".join(got)
             if fault is not None:
                 raise fault
             if over:
@@ -172,7 +172,7 @@ class _Talk:
         got: list[bytes] = []
         try:
             while isinstance(event := self._http.next_event(), h11.Data):
-                got.append(bytes(event.data))
+                got.append(event.data)
         except h11.RemoteProtocolError as error:
             if self._http.trailing_data[1]:  # the end of the connection has been heard
                 return got, UpstreamFault("cut", f"the API's answer was cut: {error}"), False

@@ -6,15 +6,13 @@ Imported late, by the gateway's thread: this is the module that costs anyio and 
 from __future__ import annotations
 
 import math
-import socket
-import struct
 from typing import Protocol
 
 import anyio
-import anyio.abc
 import h11
 
 from geminids.gateway.encode import error_body
+from geminids.gateway.line import Line
 from geminids.gateway.request import Request
 from geminids.gateway.upstream import Body, Cut, Head, Part, Stall, Upstream, UpstreamFault, Wait, closing
 
@@ -23,12 +21,8 @@ __all__ = ["MOST_BODY", "Connection", "House"]
 MOST_BODY = 256 * 1024 * 1024
 # Enough for whatever is refused anyway: a stranger shall not fill the host's memory.
 _MOST_OF_STRANGERS = 64 * 1024
-_READ = 256 * 1024
-# What a client may send ahead while it is being answered.
-_MOST_AHEAD = 1024 * 1024
 # Who has not brought its first request by then has none: nobody with a token is so slow on loopback.
 _PATIENCE = 60.0
-_GONE = (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError, OSError)
 
 
 class House(Protocol):
@@ -36,7 +30,7 @@ class House(Protocol):
 
     upstream: Upstream
 
-    def upstream_knows(self, headers: dict[str, str]) -> bool: ...
+    def upstream_knows(self, target: str, headers: dict[str, str]) -> bool: ...
     def came(self, verb: str, target: str, headers: dict[str, str], body: bytes) -> Request: ...
     def answered(self, request: Request, head: Head) -> None: ...
     def left(self, request: Request) -> None: ...
@@ -58,11 +52,10 @@ class _TooBig(Exception):
 class Connection:
     """Serves requests on one connection until either side ends it."""
 
-    def __init__(self, stream: anyio.abc.SocketStream, house: House) -> None:
-        self._stream = stream
+    def __init__(self, line: Line, house: House) -> None:
+        self._line = line
         self._house = house
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=256 * 1024)
-        self._ahead = bytearray()
         self._client_left = False
         self._served = False
 
@@ -76,10 +69,8 @@ class Connection:
         except _TooBig:
             await self._refuse(413, f"the body is larger than {MOST_BODY} bytes")
         except _Reset:
-            # Linger 0: the close sends RST, which no client can take for a proper end.
-            raw = self._stream.extra(anyio.abc.SocketAttribute.raw_socket)
-            raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        except (_Left, *_GONE):
+            self._line.reset()
+        except (_Left, OSError):
             pass
 
     async def _serve_one(self) -> bool:
@@ -101,10 +92,14 @@ class Connection:
         if not isinstance(head, h11.Request):
             return None
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in head.headers}
-        most = MOST_BODY if self._house.upstream_knows(headers) else _MOST_OF_STRANGERS
+        most = (
+            MOST_BODY
+            if self._house.upstream_knows(head.target.decode("latin-1"), headers)
+            else _MOST_OF_STRANGERS
+        )
         pieces, size = [], 0
         while isinstance(piece := await self._next_event(), h11.Data):
-            pieces.append(bytes(piece.data))
+            pieces.append(piece.data)
             size += len(piece.data)
             if size > most:
                 raise _TooBig
@@ -117,39 +112,17 @@ class Connection:
         while (event := self._http.next_event()) is h11.NEED_DATA:
             if self._http.they_are_waiting_for_100_continue:
                 await self._send(h11.InformationalResponse(status_code=100, headers=[]))
-            if self._ahead:
-                data = bytes(self._ahead)
-                self._ahead.clear()
-            else:
-                try:
-                    data = await self._stream.receive(_READ)
-                except anyio.EndOfStream:
-                    data = b""
-            self._http.receive_data(data)
+            self._http.receive_data(await self._line.read())
         return event
 
     async def _answer_watched(self, request: Request) -> None:
         """Answer, and stop as soon as the client goes away."""
-        reset = False
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._watch, tasks.cancel_scope)
+        with anyio.CancelScope() as scope, self._line.on_end(scope.cancel):
             try:
                 await self._answer(request)
-            except _Reset:
-                reset = True
             except _Left:
                 self._client_left = True
-            tasks.cancel_scope.cancel()
-        if reset:
-            raise _Reset
-
-    async def _watch(self, scope: anyio.CancelScope) -> None:
-        try:
-            while len(self._ahead) < _MOST_AHEAD:
-                self._ahead += await self._stream.receive(_READ)
-        except _GONE:
-            self._client_left = True
-            scope.cancel()
+        self._client_left = self._client_left or scope.cancelled_caught
 
     async def _answer(self, request: Request) -> None:
         parts = self._house.upstream.answer(request)
@@ -201,6 +174,6 @@ class Connection:
         data = self._http.send(event)
         if data:
             try:
-                await self._stream.send(data)
-            except _GONE:
+                await self._line.write(data)
+            except OSError:
                 raise _Left from None

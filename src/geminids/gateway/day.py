@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 
+from geminids.config.flock import FileLock
 from geminids.config.places import private_dir
 from geminids.gateway.purse import Limits, PriceOf, Purse, Settle, Spending, over_budget
 from geminids.gateway.told import Halt
@@ -21,7 +22,6 @@ __all__ = ["DayPurse", "Entry"]
 _TAIL = 4096
 # Whoever has the lock needs it for microseconds; a process that was stopped with it must not stop us.
 _PATIENCE = 5.0
-_PAUSE = 0.0005
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,11 +55,19 @@ class DayPurse(Purse):
         limits: Limits,
         price: PriceOf | None = None,
         *,
+        books: bool = True,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        """`books`: write each request down. Without it the limits hold, and another process, through which the
+        requests go, writes them down."""
         super().__init__("the day", limits, price)
         self._folder = folder
+        self._books = books
         self._clock = clock
+
+    @property
+    def folder(self) -> Path:
+        return self._folder
 
     @property
     def file(self) -> Path:
@@ -78,15 +86,11 @@ class DayPurse(Purse):
         finally:
             os.close(fd)
 
-    def no_room(self) -> Halt | None:
-        try:
-            return super().no_room()
-        except OSError as error:
-            return _unkept(self.file, error)
-
     def _reserve(self, model: str, wanted: Spending) -> Settle | Halt:
         file = self.file
         try:
+            if not self._books:
+                return over_budget(self.whose, self.limits, self.spent, Spending(), wanted) or _not_booked
             with self._lock, _locked(file) as fd:
                 spent, whole = _last(fd)
                 halt = over_budget(self.whose, self.limits, spent, Spending(), wanted)
@@ -96,16 +100,6 @@ class DayPurse(Purse):
         except OSError as error:
             return _unkept(file, error)
         return partial(self._corrected, file, model, wanted)
-
-    def _add(self, model: str, spent: Spending) -> Halt | None:
-        file = self.file
-        try:
-            with self._lock, _locked(file) as fd:
-                before, whole = _last(fd)
-                self._write(fd, whole, "spent", model, spent, before + spent)
-        except OSError as error:
-            return _unkept(file, error)
-        return None
 
     def _corrected(self, file: Path, model: str, wanted: Spending, spent: Spending) -> None:
         """In the file of the day on which the request has left, whatever day it is now."""
@@ -130,8 +124,12 @@ class DayPurse(Purse):
         )
         # A line that somebody could not finish is closed, and passed over from then on.
         line = (b"" if whole else b"\n") + msgspec.json.encode(entry) + b"\n"
-        if os.write(fd, line) != len(line):
+        if os.pwrite(fd, line, os.fstat(fd).st_size) != len(line):
             raise OSError("the disk is full")
+
+
+def _not_booked(spent: Spending) -> None:
+    """Nothing was held, so nothing is settled."""
 
 
 def _last(fd: int) -> tuple[Spending, bool]:
@@ -157,28 +155,15 @@ def _last(fd: int) -> tuple[Spending, bool]:
 
 @contextmanager
 def _locked(file: Path) -> Iterator[int]:
-    """The file, open and for us alone. The kernel frees the lock of a process that dies."""
-    import fcntl  # none on Windows
-
-    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+    """The file, open and for us alone."""
+    private_dir(file.parent)
+    lock = FileLock.take(file, wait=_PATIENCE)
+    if lock is None:
+        raise BlockingIOError("another process has locked it")
     try:
-        fd = os.open(file, flags, 0o600)
-    except FileNotFoundError:
-        private_dir(file.parent)
-        fd = os.open(file, flags, 0o600)
-    try:
-        give_up = time.monotonic() + _PATIENCE
-        while True:
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > give_up:
-                    raise
-                time.sleep(_PAUSE)
-        yield fd
+        yield lock.fd
     finally:
-        os.close(fd)
+        lock.close()
 
 
 def _unkept(file: Path, error: OSError) -> Halt:

@@ -15,6 +15,7 @@ from typing import Any
 import anyio
 import h11
 
+from geminids.gateway.fork import close_in_child
 from geminids.gateway.line import Line
 from geminids.gateway.upstream import UpstreamFault
 from geminids.gateway.way import Address, Proxy, Way
@@ -101,7 +102,10 @@ async def _looked_up(address: Address) -> list[_Found]:
         except RuntimeError:
             pass  # the loop has ended
 
-    threading.Thread(target=look_up, name="geminids-dns", daemon=True).start()
+    try:
+        threading.Thread(target=look_up, name="geminids-dns", daemon=True).start()
+    except RuntimeError as error:  # no more threads
+        raise OSError(str(error)) from None
     return await future
 
 
@@ -118,18 +122,11 @@ async def _first_of(found: list[_Found]) -> socket.socket:
     errors: list[OSError] = []
 
     async def attempt(one: _Found, over: anyio.Event) -> None:
-        sock = _made(one[0])
         try:
-            await asyncio.get_running_loop().sock_connect(sock, one[1])
+            taken.append(await _connect(one))
+            tasks.cancel_scope.cancel()
         except OSError as error:
             errors.append(error)
-            sock.close()
-        except BaseException:
-            sock.close()
-            raise
-        else:
-            taken.append(sock)
-            tasks.cancel_scope.cancel()
         over.set()
 
     try:
@@ -150,15 +147,20 @@ async def _first_of(found: list[_Found]) -> socket.socket:
     return taken[0]
 
 
-def _made(family: socket.AddressFamily) -> socket.socket:
-    sock = socket.socket(family, socket.SOCK_STREAM)
-    sock.setblocking(False)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    # An answer may be silent for long: whether its server is still there is asked by the system.
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    idle = getattr(socket, "TCP_KEEPIDLE", getattr(socket, "TCP_KEEPALIVE", None))
-    if idle is not None:
-        sock.setsockopt(socket.IPPROTO_TCP, idle, _ALIVE_SECONDS)
+async def _connect(one: _Found) -> socket.socket:
+    sock = close_in_child(socket.socket(one[0], socket.SOCK_STREAM))
+    try:
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # An answer may be silent for long: whether its server is still there is asked by the system.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        idle = getattr(socket, "TCP_KEEPIDLE", getattr(socket, "TCP_KEEPALIVE", None))
+        if idle is not None:
+            sock.setsockopt(socket.IPPROTO_TCP, idle, _ALIVE_SECONDS)
+        await asyncio.get_running_loop().sock_connect(sock, one[1])
+    except BaseException:
+        sock.close()
+        raise
     return sock
 
 

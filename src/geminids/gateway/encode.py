@@ -74,9 +74,15 @@ def _chunks(reply: Reply, request: Request) -> tuple[list[bytes], str]:
     garbage = [piece.encode("utf-8", "surrogateescape") for piece in _listed(reply.garbage)]
     responses = responses_of(reply, request)
     if request.method == "stream":
-        return [sse(response) for response in responses] + garbage, _EVENTS
-    whole = [msgspec.json.encode(_merged(responses))] if responses else []
+        return [sse(_wrapped(response, request)) for response in responses] + garbage, _EVENTS
+    whole = [msgspec.json.encode(_wrapped(_merged(responses), request))] if responses else []
     return whole + garbage, _JSON
+
+
+def _wrapped(response: dict[str, Any], request: Request) -> dict[str, Any]:
+    """The response in the form of the API that was asked: Code Assist wraps what a model answers."""
+    is_wrapped = request.api == "code_assist" and request.method in ("stream", "generate")
+    return {"response": response} if is_wrapped else response
 
 
 def sse(response: Any) -> bytes:

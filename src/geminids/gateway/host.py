@@ -1,28 +1,31 @@
-"""The gateway of this process: one for all its runs, there while somebody has a lease."""
+"""The gateway of this process: one for all its runs, open while a lease is open."""
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING
 
 from geminids.gateway.lease import Lease, Leases
-from geminids.gateway.leased import Leased
 from geminids.gateway.request import Request
 from geminids.gateway.server import Gateway
 from geminids.gateway.told import Halt
 from geminids.gateway.upstream import Part, UpstreamFault
 
+if TYPE_CHECKING:
+    from geminids.gateway.leased import Leased
+
 __all__ = ["HostGateway", "OpenLease", "keep_open", "open_lease"]
 
 
 class HostGateway:
-    """A gateway with a door. It listens from the first lease on, and serves once `begin` was called."""
+    """A gateway that serves leases. It listens from the first lease on, and answers once `begin` was called."""
 
     def __init__(self) -> None:
         self.leases = Leases()
-        self._pid = os.getpid()
-        self._server = Gateway(Leased(self.leases, lambda: self._server.port), keep=0, on_end=self._ended)
+        upstream = _LateUpstream(self.leases, lambda: self._server.port)
+        self._server = Gateway(upstream, keep=0, on_end=self._ended)
         self._server.listen()
 
     @property
@@ -31,19 +34,19 @@ class HostGateway:
 
     @property
     def usable(self) -> bool:
-        """Not one that has ended, nor one of a process that this one was forked from."""
-        return self._pid == os.getpid() and not self._server.ended
+        """Whether it answers. It does not after it has ended, nor in a forked child."""
+        return not self._server.ended
 
     def begin(self) -> None:
-        """Answer: connections have waited in the backlog until now. Not before the CLI is spawned, since the
-        thread's imports would be in its way."""
+        """Answer; connections have waited in the backlog until now. Call it after the CLI is spawned: the imports of
+        the thread would slow its start."""
         self._server.begin()
 
     def stop(self) -> None:
         self._server.stop()
 
     def _ended(self, why: str) -> None:
-        """Nobody will answer any more: each run that counts on us has to hear it."""
+        """Tell each run that nobody will answer its requests any more."""
         for lease in self.leases.all():
             lease.tell(
                 Halt(
@@ -52,6 +55,28 @@ class HostGateway:
                     hint="Run again; if it stays so, run with gateway='off' and report it.",
                 )
             )
+
+
+class _LateUpstream:
+    """`Leased`, imported by the gateway's thread: it takes 12 ms, in which the CLI is spawned already."""
+
+    def __init__(self, leases: Leases, port: Callable[[], int]) -> None:
+        self._leases = leases
+        self._port = port
+        self._leased: Leased | None = None
+
+    def knows(self, token: str | None) -> bool:
+        return self._leases.find(token) is not None
+
+    def prepare(self) -> None:
+        """Called by the gateway's thread before it answers."""
+        from geminids.gateway.leased import Leased
+
+        self._leased = Leased(self._leases, self._port)
+
+    def answer(self, request: Request) -> AsyncIterator[Part]:
+        assert self._leased is not None
+        return self._leased.answer(request)
 
 
 class OpenLease:

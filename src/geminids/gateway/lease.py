@@ -8,18 +8,17 @@ from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
+from geminids.gateway.request import TOKEN_PREFIX, Api
 from geminids.gateway.told import Halt, Tell, Told
 from geminids.gateway.under_way import UnderWay
 from geminids.gateway.upstream import Upstream
 
 if TYPE_CHECKING:
+    from geminids.gateway.activity import Activity
     from geminids.gateway.pace import Pace
     from geminids.gateway.purse import Purse
 
 __all__ = ["TOKEN_PREFIX", "Lease", "Leases"]
-
-# Says what it is to whoever finds it in an environment; a CLI checks nothing about its form.
-TOKEN_PREFIX = "geminids-run-"
 
 
 class Lease:
@@ -34,15 +33,22 @@ class Lease:
         pace: Pace | None = None,
         wake: Callable[[], None] | None = None,
         only_models: Sequence[str] = (),
+        api: Api = "gemini",
     ) -> None:
+        """`api`: the form of the API that the run's sign-in uses; requests of another form are refused."""
         self.token = TOKEN_PREFIX + os.urandom(24).hex()
         self.upstream = upstream
         self.purses = tuple(purses)
         self.pace = pace
         self.only_models = tuple(only_models)
+        self.api = api
         self.halted: Halt | None = None
-        self.numbers = 0
-        """How many requests have come; each has its number from 1."""
+        self.activity: Activity | None = None
+        """What the CLI does with its requests; made by the first one."""
+        self.turns = 0
+        """How many turns of the main conversation were asked for."""
+        self.paid = self._unpaid = 0
+        """How many paid requests have come; each has its number from 1."""
         self.under_way = 0
         """How many of them have not come to their end."""
         self.requests: dict[int, UnderWay] = {}
@@ -51,6 +57,18 @@ class Lease:
         """How often each request that has failed was tried, by the digest of its body."""
         self._tell = tell
         self._wake = wake
+
+    def begin_turn(self) -> None:
+        """A new prompt of a chat: what was asked before is not repeated by it."""
+        self.activity = None
+
+    def next_number(self, *, is_paid: bool) -> int:
+        """The number of a request: from 1 for what is paid, from -1 downwards for the rest."""
+        if is_paid:
+            self.paid += 1
+            return self.paid
+        self._unpaid += 1
+        return -self._unpaid
 
     def wake(self) -> None:
         """A request has come to its end: whoever waits for the last one looks again."""

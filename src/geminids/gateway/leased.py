@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 import zlib
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any
 
-from geminids.gateway.door import Shut, come_in
+from geminids.gateway.activity import Activity, Sent, sketch_of
+from geminids.gateway.authorize import Unauthorized, authorize
 from geminids.gateway.encode import error_body
 from geminids.gateway.estimate import counted_bytes
 from geminids.gateway.lease import Lease, Leases
-from geminids.gateway.observe import Observer, role_of
+from geminids.gateway.observe import Observer
+from geminids.gateway.passing import NOT_SIGNED_IN
 from geminids.gateway.request import Request
-from geminids.gateway.told import Answered, Halt, Waiting
+from geminids.gateway.roles import role_of
+from geminids.gateway.told import Answered, Halt, RequestRole, Waiting
 from geminids.gateway.under_way import HELD, UnderWay
 from geminids.gateway.upstream import Body, Cut, Head, Mismatch, Part, UpstreamFault, closing
 
@@ -23,8 +27,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Leased"]
 
+_log = logging.getLogger("geminids.gateway")
+
 # What costs tokens, and says how many or is told by its input.
 _BY_TOKEN = ("stream", "generate", "embed")
+# Faults before a request could leave.
+_NO_CONNECTION = ("dns", "connect", "proxy", "tls")
 
 
 class Leased:
@@ -34,19 +42,15 @@ class Leased:
         self._leases = leases
         self._port = port
 
-    def knows(self, token: str | None) -> bool:
-        return self._leases.find(token) is not None
-
     async def answer(self, request: Request) -> AsyncIterator[Part]:
         try:
-            lease = come_in(request, self._leases, self._port())
-        except Shut as shut:
-            for part in _refusal(shut.status, shut.message, close=True):
+            lease = authorize(request, self._leases, self._port())
+        except Unauthorized as refused:
+            for part in _refusal(refused.status, refused.message, close=True):
                 yield part
             return
-        lease.numbers += 1
         lease.under_way += 1
-        visit = _Visit(lease, request, lease.numbers)
+        visit = _Visit(lease, request)
         lease.requests[visit.under_way.number] = visit.under_way
         try:
             halt = await visit.admitted()
@@ -60,19 +64,24 @@ class Leased:
                     yield part
                 visit.over(whole=True)
                 return
+            visit.send()
             async with closing(lease.upstream.answer(request)) as parts:
                 async for part in parts:
                     visit.passed(part)
                     yield part
             visit.over(whole=True)
         except UpstreamFault as fault:
-            visit.over(whole=False, fault=fault.message)
+            visit.over(whole=False, fault=fault)
             # The CLI sees what it would have seen without us: a connection that breaks.
             yield Cut()
         except Mismatch as mismatch:
             lease.tell(Halt(kind="mismatch", message=mismatch.message, hint=mismatch.hint))
             for part in _refusal(400, mismatch.message):
                 yield part
+        except Exception as error:
+            _log.exception("request %s failed in the gateway", request)
+            visit.over(whole=False, fault=_own_fault(error))
+            yield Cut()
         finally:
             visit.over(whole=False)
             lease.under_way -= 1
@@ -83,27 +92,36 @@ class Leased:
 class _Visit:
     """One request on its way; told once how it ended, also when its client has gone away."""
 
-    def __init__(self, lease: Lease, request: Request, number: int) -> None:
+    def __init__(self, lease: Lease, request: Request) -> None:
         self._lease = lease
         self._request = request
-        self._number = number
+        self._number = lease.next_number(is_paid=request.is_paid)
         self._came = time.monotonic()
         self._left = self._came
         self._first: float | None = None
         self._head: Head | None = None
         self._observer: Observer | None = None
         self._holds: list[Hold] = []
-        self._fault: str | None = None
-        self._counted = _is_paid(request)
+        self._fault: UpstreamFault | None = None
+        self._counted = request.is_paid
         self._over = False
         self._early = 0.0
         """The seconds by which the request came too early for the rate that is kept."""
         self._digest = zlib.crc32(request.raw) if self._counted else 0
-        self._role = role_of(request.method, request.raw)
+        self._role: RequestRole = "nested" if request.is_nested else role_of(request)
         self._size = counted_bytes(request.raw) if lease.purses else 0
         self._attempt = lease.attempts.get(self._digest, 0) + 1
+        self._activity: Activity | None = None
+        self._sent = Sent()
+        self._turn = 0
         self.under_way = UnderWay(
-            number, request.model, attempt=self._attempt, body=self._digest, came=self._came
+            self._number,
+            request.model,
+            self._role,
+            is_paid=self._counted,
+            attempt=self._attempt,
+            body=self._digest,
+            came=self._came,
         )
 
     @property
@@ -157,27 +175,46 @@ class _Visit:
             self._holds.append(hold)
         return None
 
+    def send(self) -> None:
+        """The request goes to the API: see what it means among those before it."""
+        if not self._counted:
+            return
+        lease = self._lease
+        if lease.activity is None:
+            lease.activity = Activity()
+        self._activity = lease.activity
+        self._sent = self._activity.sent(self._number, sketch_of(self._request, self._role))
+        lease.turns += self._sent.is_new_turn
+        self._turn = lease.turns
+        for finding in self._sent.findings:
+            lease.tell(finding)
+
     def passed(self, part: Part) -> None:
         if isinstance(part, (Head, Body)):
             self.under_way.last = time.monotonic()
         if isinstance(part, Head):
             self._first = self.under_way.first = self.under_way.last
             self._head = part
+            if self._activity is not None:
+                self._activity.began(self._number, part.status)
             self._observer = Observer(part.status, part.headers.get("content-type", ""))
             if not getattr(self._lease.upstream, "wants_body", True):
                 self._request.let_go()
         elif isinstance(part, Body) and self._observer is not None:
-            self._observer.heard(part.data)
+            self._observer.feed(part.data)
 
-    def over(self, *, whole: bool, fault: str | None = None) -> None:
+    def over(self, *, whole: bool, fault: UpstreamFault | None = None) -> None:
         if self._over:
             return
         self._over = True
         self._fault = fault
         if self._observer is not None:
-            self._observer.over()
+            self._observer.finish()
         lease, seen = self._lease, self._observer
-        told = self._told(whole, fault)
+        told = self._told(whole)
+        if self._activity is not None:
+            has_call = seen is not None and seen.calls > 0
+            self._activity.ended(self._number, is_whole=whole, has_call=has_call)
         if not self._counted:
             return
         if told.ok:
@@ -186,15 +223,24 @@ class _Visit:
             lease.attempts[self._digest] = self._attempt
         if lease.pace is not None and not self._early:
             if told.status == 429:
-                daily = seen is not None and seen.daily
+                daily = seen is not None and seen.is_daily_quota
                 lease.pace.told_to_wait(self._request.model or "", told.retry_after, daily=daily)
             elif told.ok:
                 lease.pace.answered(self._request.model or "")
         counts = seen.counts if seen is not None else None
+        if not told.sent:
+            self._release()
         for hold in self._holds:
             hold.settle(told.served or self._request.model or "", counts, begun=self._has_begun)
         self._holds.clear()
         lease.tell(told)
+
+    @property
+    def _was_sent(self) -> bool:
+        """Whether the API got the request: not if we held it back, could not sign in, or found no connection."""
+        if self._early or (self._head is not None and self._head.kind == NOT_SIGNED_IN):
+            return False
+        return self._fault is None or self._fault.kind not in _NO_CONNECTION
 
     @property
     def _has_begun(self) -> bool:
@@ -206,7 +252,7 @@ class _Visit:
             hold.settle(None, None)
         self._holds.clear()
 
-    def _told(self, whole: bool, fault: str | None) -> Answered:
+    def _told(self, whole: bool) -> Answered:
         now, seen, request = time.monotonic(), self._observer, self._request
         return Answered(
             number=self._number,
@@ -217,23 +263,30 @@ class _Visit:
             role=self._role,
             attempt=self._attempt,
             body=self._digest,
+            repeat=self._sent.repeats is not None,
+            turn=self._turn,
             status=self._head.status if self._head else None,
             counts=seen.counts if seen else None,
-            finish=seen.finish if seen else None,
+            finish=seen.finish_reason if seen else None,
+            calls=seen.calls if seen else 0,
+            thoughts=seen.thoughts if seen else 0,
             waited_ms=int((self._left - self._came) * 1000),
             first_byte_ms=int((self._first - self._left) * 1000) if self._first is not None else None,
             duration_ms=int((now - self._left) * 1000),
             whole=whole,
-            fault=fault,
+            sent=self._was_sent,
+            fault=self._fault.message if self._fault else None,
             error=seen.error if seen else None,
             retry_after=seen.retry_after if seen else None,
         )
 
 
-def _is_paid(request: Request) -> bool:
-    """Whether the API takes money for it: all that is asked of models, and what is made of them; not for files, nor
-    for counting tokens. A CLI asks for tokens alone, but its tools have the token too."""
-    return request.verb == "POST" and request.method != "count" and "files" not in _segments(request)
+def _own_fault(error: Exception) -> UpstreamFault:
+    """A failure of the gateway itself. The system's errors (no descriptors left) come before a request is sent: those
+    of a connection are `UpstreamFault` already."""
+    if isinstance(error, OSError):
+        return UpstreamFault("connect", f"the gateway failed: {error.strerror or error}")
+    return UpstreamFault("gateway", f"the gateway failed: {type(error).__name__}: {error}")
 
 
 def _segments(request: Request) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from geminids.gateway.request import Method
+from geminids.gateway.request import Method, read_route, unwrap
 from geminids.gateway.volatile import (
     Day,
     Days,
@@ -23,10 +23,7 @@ from geminids.gateway.volatile import (
 from geminids.gateway.whereabouts import Mover, is_context, places_in
 from geminids.redact import Redactor
 
-__all__ = ["Normal", "Normaliser", "user_texts"]
-
-# What releases up to 0.32 have the model say to the introduction.
-_THANKS = "Got it. Thanks for the context!"
+__all__ = ["Normal", "Normaliser", "is_account_call", "user_texts"]
 
 
 class Normal(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,10 +38,21 @@ class Normal(msgspec.Struct, frozen=True, kw_only=True):
     config: str = ""
     wants: tuple[str, ...] = ()
     """The names in the JSON that the answer has to be: errands of one conversation differ in nothing else."""
+    call: str = ""
+    """The path of a request that is not a conversation."""
+
+    @property
+    def is_account_call(self) -> bool:
+        return is_account_call(self.call)
 
     def is_like(self, other: Normal) -> bool:
         """Whether the answer to one is an answer to the other."""
-        return (self.method, self.wants, self.conversation) == (other.method, other.wants, other.conversation)
+        return (self.method, self.call, self.wants, self.conversation) == (
+            other.method,
+            other.call,
+            other.wants,
+            other.conversation,
+        )
 
     def differs(self, other: Normal) -> list[str]:
         """What is not the same beside the conversation, in words."""
@@ -74,6 +82,11 @@ class Normaliser:
         # Each request repeats all that was said before, and a system instruction takes 10 ms.
         self._done: dict[tuple[str, str], str] = {}
         self._prepare()
+
+    def redact_with(self, redactor: Redactor) -> None:
+        """Hide the secrets that this redactor knows."""
+        self._redactor = redactor
+        self._done.clear()
 
     def learn(self, body: Any) -> None:
         """Take in the folders that a request tells of."""
@@ -130,11 +143,16 @@ class Normaliser:
     def _plain(self, tool: str, text: str) -> str:
         return without_cassette(self._cassette, plain_result(tool, text))
 
-    def request(self, method: Method, model: str | None, body: Any) -> Normal:
-        """The whole request."""
+    def request(self, method: Method, model: str | None, body: Any, path: str = "") -> Normal:
+        """The whole request. `path` tells requests apart that are not a conversation."""
+        call = path.partition("?")[0] if method == "other" else ""
+        if is_account_call(path):
+            # The body says which client asks, and from where; the answer is the same for all of them.
+            return Normal(method=method, model=None, conversation=(), call=call)
+        body = unwrap(body)
         if not isinstance(body, dict):
-            return Normal(method=method, model=model, conversation=(self.text(_json(body)),))
-        rest = dict(body)
+            return Normal(method=method, model=model, conversation=(self.text(_json(body)),), call=call)
+        rest = {name: value for name, value in body.items() if name != "session_id"}
         contents, system, tools = (
             rest.pop(name, None) for name in ("contents", "systemInstruction", "tools")
         )
@@ -148,6 +166,7 @@ class Normaliser:
             tools="" if tools is None else self.text(_json(tools)),
             config=self.text(_json(rest)) if rest else "",
             wants=_wanted(rest),
+            call=call,
         )
 
     def _conversation(self, contents: Any) -> tuple[list[str], str]:
@@ -161,8 +180,6 @@ class Normaliser:
                     continue
                 if role == "user" and is_context(text):
                     context.append(same_context(self.text(text)))
-                    continue
-                if role == "model" and context and not entries and text.startswith(_THANKS):
                     continue
                 if role == "model" and model_spoke:
                     entries[-1] += self.text(text)  # releases differ in how they keep what was streamed
@@ -180,9 +197,7 @@ class Normaliser:
                 part.get(name) for name in ("functionCall", "functionResponse", "inlineData")
             )
             if isinstance(call, dict):
-                # 0.24 puts the whole path into the call that it keeps; others leave what the model said.
-                args = self.text(_json(call.get("args") or {})).replace('"<workspace>/', '"')
-                return f"call {_json(call.get('name'))} {args}"
+                return f"call {_json(call.get('name'))} {self.text(_json(call.get('args') or {}))}"
             if isinstance(result, dict):
                 return self._result(result)
             if isinstance(media, dict):
@@ -202,12 +217,23 @@ class Normaliser:
         return f"result of {name}: {self.result(name, _json(inner))}"
 
 
+def is_account_call(path: str) -> bool:
+    """Whether a request asks Code Assist about the account: `loadCodeAssist`, `onboardUser`, the quota, …
+
+    >>> is_account_call("/v1internal:loadCodeAssist"), is_account_call("/v1internal:generateContent")
+    (True, False)
+    """
+    route = read_route(path)
+    return route.api == "code_assist" and route.method == "other"
+
+
 def _within(path: str, folder: str) -> bool:
     return path.startswith(folder.rstrip("/") + "/")
 
 
 def user_texts(body: Any) -> Iterator[str]:
     """Every text of the user's side of a request."""
+    body = unwrap(body)
     contents = body.get("contents") if isinstance(body, dict) else None
     for role, part in _flat(contents):
         if role == "user" and isinstance(part, dict) and isinstance(part.get("text"), str):

@@ -1,4 +1,4 @@
-"""What an answer tells while it passes: tokens, the model that served, how it finished, how an error reads. Pure."""
+"""Read tokens, model, finish reason and error from an answer while it passes. Pure."""
 
 from __future__ import annotations
 
@@ -7,16 +7,14 @@ from typing import Any
 
 import msgspec
 
-from geminids.gateway.told import Counts, RequestRole
+from geminids.gateway.told import Counts
 
-__all__ = ["Observer", "role_of"]
+__all__ = ["Observer"]
 
-# Only an answer that tells something is decoded: most chunks of a long one tell text alone.
-_TELLING = (b'"usageMetadata"', b'"finishReason"', b'"modelVersion"', b'"error"')
 # Whole answers and errors are kept up to here.
 _MOST_KEPT = 1024 * 1024
-_SUBAGENT = "complete_task"
-_SUBAGENT_WORD = b'"complete_task"'
+# A larger event of a stream is not read.
+_MOST_EVENT = 64 * 1024 * 1024
 _SECONDS = re.compile(r"([\d.]+)s")
 
 
@@ -30,129 +28,203 @@ class _Usage(msgspec.Struct, frozen=True, rename="camel"):
 
 class _Candidate(msgspec.Struct, frozen=True, rename="camel"):
     finish_reason: str | None = None
+    content: msgspec.Raw = msgspec.Raw()
+
+
+class _Feedback(msgspec.Struct, frozen=True, rename="camel"):
+    block_reason: str | None = None
+
+
+class _Error(msgspec.Struct, frozen=True):
+    message: str | None = None
 
 
 class _Response(msgspec.Struct, frozen=True, rename="camel"):
     usage_metadata: _Usage | None = None
     candidates: tuple[_Candidate, ...] | None = None
     model_version: str | None = None
+    prompt_feedback: _Feedback | None = None
+    error: _Error | None = None
 
 
-class _Function(msgspec.Struct, frozen=True):
-    name: str | None = None
+class _Wrapped(_Response, frozen=True):
+    """A response, or Code Assist's wrapper around one."""
+
+    response: _Response | None = None
 
 
-class _Group(msgspec.Struct, frozen=True, rename="camel"):
-    function_declarations: tuple[_Function, ...] = ()
+class _Part(msgspec.Struct, frozen=True, rename="camel"):
+    text: str | None = None
+    thought: bool | None = None
+    function_call: msgspec.Raw = msgspec.Raw()
 
 
-class _Asked(msgspec.Struct, frozen=True):
-    tools: tuple[_Group, ...] = ()
+class _Content(msgspec.Struct, frozen=True):
+    parts: tuple[_Part, ...] | None = None
 
 
-_decoder = msgspec.json.Decoder(_Response)
-_asked = msgspec.json.Decoder(_Asked)
-
-
-def role_of(method: str, body: bytes) -> RequestRole:
-    """Whose request this is. The main conversation streams; a subagent has a tool to say that it is done (0.24 and
-    newer); the rest (router, loop detector, compression, web tools) asks for one whole answer.
-
-    >>> role_of("stream", b'{"contents": []}'), role_of("generate", b"{}")
-    ('main', 'utility')
-    """
-    if _SUBAGENT_WORD in body and _is_subagent(body):
-        return "subagent"
-    return "main" if method == "stream" else "utility"
-
-
-def _is_subagent(body: bytes) -> bool:
-    """Whether the tool is there to be called: a conversation that only talks of it has the word too."""
-    try:
-        groups = _asked.decode(body).tools
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        return True
-    return any(one.name == _SUBAGENT for group in groups for one in group.function_declarations)
+_decoder = msgspec.json.Decoder(_Wrapped)
+# `streamGenerateContent` without `alt=sse` answers with an array; the CLI does not ask for that, its tools may.
+_array_decoder = msgspec.json.Decoder(tuple[_Wrapped, ...])
+_content_decoder = msgspec.json.Decoder(_Content)
 
 
 class Observer:
-    """Told each piece of an answer's body, it knows what the answer has said so far."""
+    """Reads one answer: `feed` gets each piece of the body, `finish` is called at its end.
+
+    `counts` is None unless the answer brought its final usage: the chunks of a stream carry the usage so far, and
+    only the one that comes with or after the finish reason is the sum. `final` says whether it came.
+    """
 
     def __init__(self, status: int, content_type: str) -> None:
         self._status = status
         self._streams = content_type.startswith("text/event-stream") and status < 400
         self._kept = bytearray()
-        self.counts: Counts | None = None
+        self._usage: _Usage | None = None
+        self.final = False
         self.served: str | None = None
-        self.finish: str | None = None
+        self.finish_reason: str | None = None
+        self.block_reason: str | None = None
+        """Why the API refused the prompt (`promptFeedback`); such an answer has no finish reason."""
+        self.has_text = False
+        """Whether there is text that is not blank and not a thought."""
+        self.calls = 0
+        """How many tools the model has called."""
+        self.thoughts = 0
         self.error: str | None = None
         self.retry_after: float | None = None
-        self.daily = False
-        """Whether the quota of a day is used up: waiting is of no use."""
+        self.is_daily_quota = False
+        """Whether the quota of a day is used up: a retry does not help."""
 
-    def heard(self, data: bytes) -> None:
-        """A piece of the body, cut wherever the network has cut it."""
+    @property
+    def counts(self) -> Counts | None:
+        """The tokens of the request, once the final usage has come."""
+        usage = self._usage
+        if usage is None or not self.final:
+            return None
+        return Counts(
+            input=usage.prompt_token_count or 0,
+            cached=usage.cached_content_token_count or 0,
+            output=usage.candidates_token_count or 0,
+            thinking=usage.thoughts_token_count or 0,
+            tool=usage.tool_use_prompt_token_count or 0,
+        )
+
+    def feed(self, data: bytes) -> None:
+        """Read a piece of the body, split wherever the network split it."""
         if not self._streams:
             if len(self._kept) < _MOST_KEPT:
                 self._kept += data
             return
         kept = self._kept
-        if kept:
-            kept += data
-            end = kept.rfind(b"\n")
-            if end < 0:
-                return
-            block = bytes(kept[: end + 1])
-            del kept[: end + 1]
+        if not kept and data.endswith((b"\n\n", b"\n\r\n")):
+            block = data
         else:
-            end = data.rfind(b"\n")
-            block = data[: end + 1]
-            if end + 1 < len(data):
-                kept += data[end + 1 :]
-        if any(word in block for word in _TELLING):
-            self._read_lines(block)
+            searched = max(0, len(kept) - 3)
+            kept += data
+            end = _end_of_events(kept, searched)
+            block = bytes(kept[:end])
+            del kept[:end]
+            if len(kept) > _MOST_EVENT:
+                kept.clear()
+        if self._is_of_interest(block):
+            self._read_events(block)
 
-    def over(self) -> None:
-        """The body has come to its end."""
+    def finish(self) -> None:
+        """The body has ended, whole or not."""
         block = bytes(self._kept)
         self._kept.clear()
         if self._streams:
-            self._read_lines(block)
+            self._read_events(block)
         elif self._status >= 400:
             self._read_error(block)
+        elif block.lstrip()[:1] == b"[":
+            self._read_array(block)
         else:
             self._read(block)
+            # A whole answer decodes only if it is complete, and then its usage is final.
+            self.final = self.final or self._usage is not None
 
-    def _read_lines(self, block: bytes) -> None:
-        for line in block.split(b"\n"):
-            if line.startswith(b"data:") and any(word in line for word in _TELLING):
-                self._read(line[5:])
+    def _is_of_interest(self, data: bytes) -> bool:
+        """Whether to decode it. Most chunks of a long answer are text, the model again and the usage so far."""
+        return (
+            b'"finishReason"' in data
+            or b'"promptFeedback"' in data
+            or b'"error"' in data
+            or (self.served is None and b'"modelVersion"' in data)
+            or (self._has_ended and b'"usageMetadata"' in data)
+            or self._has_new_parts(data)
+        )
+
+    def _has_new_parts(self, data: bytes) -> bool:
+        return (not self.has_text and b'"text"' in data) or b'"functionCall"' in data or b'"thought"' in data
+
+    @property
+    def _has_ended(self) -> bool:
+        return self.finish_reason is not None or self.block_reason is not None
+
+    def _read_events(self, block: bytes) -> None:
+        lines: list[bytes] = []
+        for line in block.splitlines():
+            if line.startswith(b"data:"):
+                lines.append(line[5:])
+            elif not line and lines:
+                self._read_event(b"\n".join(lines))
+                lines.clear()
+        if lines:
+            self._read_event(b"\n".join(lines))
+
+    def _read_event(self, data: bytes) -> None:
+        if self._is_of_interest(data):
+            self._read(data)
 
     def _read(self, data: bytes) -> None:
         try:
-            response = _decoder.decode(data)
+            wrapped = _decoder.decode(data)
         except (msgspec.MsgspecError, UnicodeDecodeError):
-            return  # not ours to mend: the CLI gets it as it is
-        if response.usage_metadata is not None:
-            usage = response.usage_metadata
-            self.counts = Counts(
-                input=usage.prompt_token_count or 0,
-                cached=usage.cached_content_token_count or 0,
-                output=usage.candidates_token_count or 0,
-                thinking=usage.thoughts_token_count or 0,
-                tool=usage.tool_use_prompt_token_count or 0,
-            )
+            return  # the CLI gets it as it is
+        self._take(wrapped, self._has_new_parts(data))
+
+    def _read_array(self, data: bytes) -> None:
+        try:
+            events = _array_decoder.decode(data)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            return
+        for wrapped in events:
+            self._take(wrapped, True)
+
+    def _take(self, wrapped: _Wrapped, has_new_parts: bool) -> None:
+        response: _Response = wrapped if wrapped.response is None else wrapped.response
         self.served = response.model_version or self.served
         for candidate in response.candidates or ():
-            self.finish = candidate.finish_reason or self.finish
+            self.finish_reason = candidate.finish_reason or self.finish_reason
+            if has_new_parts:
+                self._read_parts(candidate.content)
+        if response.prompt_feedback is not None:
+            self.block_reason = response.prompt_feedback.block_reason or self.block_reason
+        if wrapped.error is not None and wrapped.error.message:
+            self.error = wrapped.error.message[:500]
+        if response.usage_metadata is not None:
+            self._usage = response.usage_metadata
+            self.final = self._has_ended
+
+    def _read_parts(self, content: msgspec.Raw) -> None:
+        try:
+            parts = _content_decoder.decode(content).parts
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            return
+        for part in parts or ():
+            self.calls += len(part.function_call) > 0
+            self.thoughts += bool(part.thought and part.text)
+            self.has_text = self.has_text or bool(not part.thought and part.text and part.text.strip())
 
     def _read_error(self, data: bytes) -> None:
         try:
-            told: Any = msgspec.json.decode(data)
+            answer: Any = msgspec.json.decode(data)
         except (msgspec.MsgspecError, UnicodeDecodeError):
             return
-        told = told[0] if isinstance(told, list) and told else told
-        error = told.get("error") if isinstance(told, dict) else None
+        answer = answer[0] if isinstance(answer, list) and answer else answer
+        error = answer.get("error") if isinstance(answer, dict) else None
         if not isinstance(error, dict):
             return
         message = error.get("message")
@@ -161,11 +233,18 @@ class Observer:
             delay = detail.get("retryDelay") if isinstance(detail, dict) else None
             if isinstance(delay, str) and (seconds := _SECONDS.fullmatch(delay)):
                 self.retry_after = float(seconds[1])
-            self.daily = self.daily or _is_daily(detail)
+            self.is_daily_quota = self.is_daily_quota or _is_daily(detail)
+
+
+def _end_of_events(data: bytearray, start: int) -> int:
+    """Where the last whole event ends; 0 if there is none. An event may have several lines: the CLI joins them for
+    Code Assist (server.ts)."""
+    plain, windows = data.rfind(b"\n\n", start), data.rfind(b"\n\r\n", start)
+    return max(plain + 2 if plain >= 0 else 0, windows + 3 if windows >= 0 else 0)
 
 
 def _is_daily(detail: Any) -> bool:
-    """Whether a detail of an error names a quota of a day, as the CLI looks for it (googleQuotaErrors.ts)."""
+    """Whether a detail of an error names a quota of a day; the CLI checks the same (googleQuotaErrors.ts)."""
     found = detail.get("violations") if isinstance(detail, dict) else None
     ids = [str(one.get("quotaId")) for one in found or () if isinstance(one, dict)]
     return any("PerDay" in one or "Daily" in one for one in ids)

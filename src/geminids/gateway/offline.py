@@ -18,10 +18,6 @@ __all__ = ["SCRIPTED_NOTE", "offline_scene"]
 
 SCRIPTED_NOTE = "(This answer was made by a script, not by a model.)"
 
-_WORKSPACE = re.compile(
-    r"Workspace Directories:\*\*\s+- (?P<new>[^\n]+)"
-    r"|currently working in the (?:directory|following directories):\s*(?:- )?(?P<old>[^\n]+)"
-)
 _TRUNCATED = "--- FILE CONTENT (truncated) ---"
 
 
@@ -46,7 +42,9 @@ def _next_step(request: Request, pause: float) -> Reply:
             return _say(request, [_asked(request), "No tool to look at files was offered to me."], pause)
         text = "I will look at the files of this folder first."
         thought = "**Looking around**\nThe files of this folder say most about it."
-        return _speak(request, text, pause, thought=thought, calls=[_list_call(request)])
+        return _speak(
+            request, text, pause, thought=thought, calls=[Call("list_directory", {"dir_path": "."})]
+        )
     output, failed = listed
     if failed:
         return _say(request, [_asked(request), f"The folder could not be listed: {_short(output)}"], pause)
@@ -55,7 +53,7 @@ def _next_step(request: Request, pause: float) -> Reply:
     file = telling_file(listing)
     if read is None and file is not None and "read_file" in request.tools:
         thought = f"**Reading {file}**\nIt is the most telling file here."
-        return _speak(request, "", pause, thought=thought, calls=[_read_call(request, listing, file)])
+        return _speak(request, "", pause, thought=thought, calls=[Call("read_file", {"file_path": file})])
     told = [_asked(request), _told_folder(listing)]
     if read is not None and file is not None:
         told.append(_told_file(file, *read))
@@ -72,35 +70,6 @@ def _result(request: Request, tool: str) -> tuple[str, bool] | None:
             if "error" in response:
                 return str(response["error"]), True
             return str(response.get("output", "")), False
-    return None
-
-
-def _list_call(request: Request) -> Call:
-    # Before 0.14 the argument was `path`, and had to be absolute.
-    if "dir_path" in _arguments(request, "list_directory"):
-        return Call("list_directory", {"dir_path": "."})
-    return Call("list_directory", {"path": _workspace(request) or "."})
-
-
-def _read_call(request: Request, listing: Listing, file: str) -> Call:
-    # Before 0.14 the argument was `absolute_path`.
-    if "file_path" in _arguments(request, "read_file"):
-        return Call("read_file", {"file_path": file})
-    folder = listing.folder or _workspace(request) or ""
-    return Call("read_file", {"absolute_path": f"{folder.rstrip('/')}/{file}"})
-
-
-def _arguments(request: Request, tool: str) -> set[str]:
-    declared = request.tools.get(tool, {})
-    schema = declared.get("parametersJsonSchema") or declared.get("parameters") or {}
-    return set(schema.get("properties") or ())
-
-
-def _workspace(request: Request) -> str | None:
-    for text in request.user_texts:
-        found = _WORKSPACE.search(text)
-        if found is not None:
-            return (found["new"] or found["old"]).strip()
     return None
 
 

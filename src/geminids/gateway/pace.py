@@ -4,12 +4,100 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 
-from geminids.gateway.backoff import Backoff
-from geminids.gateway.rate import Rate
+__all__ = ["LONGEST", "Backoff", "Pace", "Rate", "pace_for"]
 
-__all__ = ["LONGEST", "Pace", "pace_for"]
+_MINUTE = 60.0
+# So much of a minute's requests may leave at once after a quiet time.
+_AT_ONCE = 6
+
+
+class Rate:
+    """When the next request may leave."""
+
+    def __init__(self, per_minute: int) -> None:
+        self.per_minute = per_minute
+        self._apart = _MINUTE / per_minute
+        self._early = self._apart * (max(1, per_minute // _AT_ONCE) - 1)
+        self._even = 0.0
+        """When the next one would leave if all left evenly."""
+        self._left: deque[float] = deque(maxlen=per_minute)
+
+    def changed(self, per_minute: int) -> Rate:
+        """Another rate from now on; what has left counts in it."""
+        rate = Rate(per_minute)
+        rate._left = deque(self._left, maxlen=max(self._left.maxlen or 0, per_minute))
+        rate._even = min(self._even, (self._left[-1] if self._left else 0.0) + rate._apart + rate._early)
+        return rate
+
+    def wait(self, now: float, before: int = 0) -> float:
+        """How long until a request may leave that has so many before it.
+
+        >>> rate = Rate(60)
+        >>> [rate.left(0.0) for _ in range(10)] and rate.wait(0.0), rate.wait(0.5, before=2)
+        (1.0, 2.5)
+        """
+        even = self._even - self._early + before * self._apart
+        minute = 0.0
+        more = len(self._left) - self.per_minute
+        if more >= 0:
+            minute = self._left[more + min(before, self.per_minute - 1)] + _MINUTE
+        return max(even - now, minute - now, 0.0)
+
+    def left(self, now: float) -> None:
+        """A request leaves now."""
+        self._even = max(self._even, now) + self._apart
+        self._left.append(now)
+
+
+_FIRST = 1.0
+_LONGEST = 60.0
+# Up to a quarter more, so that several machines with one key do not come back together.
+_JITTER = 0.25
+
+
+class Backoff:
+    """The back-off of one model."""
+
+    def __init__(self, chance: Callable[[], float] | None = None) -> None:
+        self._until = 0.0
+        self._times = 0
+        self._chance = chance
+
+    def wait(self, now: float) -> float:
+        """How long until the model may be asked again."""
+        return max(self._until - now, 0.0)
+
+    def refused(self, now: float, retry_after: float | None) -> None:
+        """The API has said 429, and perhaps for how long.
+
+        Requests that left together are refused together: while a time is running, another refusal makes it no longer
+        unless it says so.
+
+        >>> backoff = Backoff(chance=lambda: 0.0)
+        >>> [(backoff.refused(now, None), backoff.wait(now))[1] for now in (0.0, 0.5, 1.0, 3.0)]
+        [1.0, 0.5, 2.0, 4.0]
+        """
+        if retry_after is not None:
+            self._until = max(self._until, now + retry_after)
+        elif now >= self._until:
+            longer = 1 + _JITTER * (self._chance or _any)()
+            self._until = now + min(_FIRST * 2**self._times, _LONGEST) * longer
+            self._times = min(self._times + 1, 10)
+
+    def answered(self, now: float) -> None:
+        """The API has answered. Not to one of those that left before it said no: that proves nothing."""
+        if now >= self._until:
+            self._times = 0
+
+
+def _any() -> float:
+    import random  # late: it takes longer than all else here
+
+    return random.random()
+
 
 # A CLI waits 60 s for the first byte of an answer (0.61; older ones 300 s), and the API needs some of that.
 LONGEST = 45.0

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from decimal import Decimal
 from functools import partial
+from pathlib import Path
 
 import msgspec
 
@@ -56,9 +57,6 @@ class Spending(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-# What any request takes: where not even this is left, nothing is.
-_ANY = Spending(dollars=Decimal("1e-12"), tokens=1, requests=1)
-
 # Told once what became of the amount that was held.
 Settle = Callable[[Spending], None]
 
@@ -103,6 +101,11 @@ class Purse:
         self._held = Spending()
 
     @property
+    def folder(self) -> Path | None:
+        """The folder that other processes share it by, if they do."""
+        return None
+
+    @property
     def is_priced(self) -> bool:
         """Whether it counts dollars."""
         return self._price is not None
@@ -124,23 +127,6 @@ class Purse:
         wanted = Spending(dollars=dollars or Decimal(0), tokens=least, requests=1)
         settle = self._reserve(model, wanted)
         return settle if isinstance(settle, Halt) else Hold(self, model, wanted, settle)
-
-    def book(self, model: str | None, counts: Counts) -> Halt | None:
-        """A request that nobody has held is over: count it; a `Halt` where there is no room for another."""
-        model = model or ""
-        if self.limits.dollars is not None and self._dollars(model, model, counts) is None:
-            self._add(model, Spending(tokens=counts.total, requests=1))
-            return _without_price(self.whose, model)
-        return self._add(model, self.cost_of(model, model, counts)) or self.no_room()
-
-    def no_room(self) -> Halt | None:
-        """Why not one more request may leave; None where it may."""
-        return over_budget(self.whose, self.limits, self.spent, Spending(), _ANY)
-
-    def _add(self, model: str, spent: Spending) -> Halt | None:
-        with self._lock:
-            self._spent += spent
-        return None
 
     def cost_of(self, served: str, asked: str, counts: Counts) -> Spending:
         """What one request costs, by the price of the model that served it, or else of the one that was asked for."""
@@ -180,14 +166,13 @@ def over_budget(whose: str, limits: Limits, spent: Spending, held: Spending, wan
         return _halt(whose, "requests", told, f"{held.requests:,}" if held.requests else "", "")
     if limits.tokens is not None and spent.tokens + held.tokens + wanted.tokens > limits.tokens:
         told = f"{spent.tokens:,} of {limits.tokens:,} tokens spent"
-        least = "" if wanted is _ANY else f"{wanted.tokens:,}"
-        return _halt(whose, "tokens", told, f"{held.tokens:,}" if held.tokens else "", least)
+        return _halt(whose, "tokens", told, f"{held.tokens:,}" if held.tokens else "", f"{wanted.tokens:,}")
     if limits.dollars is not None:
         limit = Decimal(str(limits.dollars))
         if spent.dollars + held.dollars + wanted.dollars > limit:
             told = f"{_dollars(spent.dollars)} of {_dollars(limit)} spent"
             on_way = _dollars(held.dollars) if held.dollars else ""
-            return _halt(whose, "dollars", told, on_way, "" if wanted is _ANY else _dollars(wanted.dollars))
+            return _halt(whose, "dollars", told, on_way, _dollars(wanted.dollars))
     return None
 
 

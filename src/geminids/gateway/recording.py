@@ -16,9 +16,9 @@ from geminids.errors import GeminidsError
 from geminids.gateway.answering import body_fields, masked
 from geminids.gateway.cassette_lines import Answer, CassetteHeader, End, Exchange, to_line
 from geminids.gateway.lease import TOKEN_PREFIX
-from geminids.gateway.request import Request
+from geminids.gateway.request import METRICS, Request
 from geminids.gateway.shelf import Shelf
-from geminids.gateway.upstream import Body, Cut, Head, Mismatch, Part, Stall, Upstream, UpstreamFault
+from geminids.gateway.upstream import Body, Cut, Head, Mismatch, Part, Stall, Upstream, UpstreamFault, closing
 from geminids.redact import MASK, Redactor
 
 __all__ = ["Recording"]
@@ -73,7 +73,14 @@ class Recording:
             ) from None
 
     async def answer(self, request: Request) -> AsyncIterator[Part]:
+        if request.path.endswith(METRICS):
+            async with closing(self._inner.answer(request)) as parts:
+                async for part in parts:
+                    yield part
+            return
         self._came += 1
+        if request.login is not None and request.login not in self._redactor.secrets:
+            self._redactor = Redactor((*self._redactor.secrets, request.login))
         take = _Take(self._came, request)
         parts = self._inner.answer(request)
         try:
@@ -143,6 +150,7 @@ class Recording:
             header,
             made=header.made or time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             cli=header.cli or (agent[1] if agent else None),
+            api=header.api if request is None else request.api,
             model=header.model
             or (request.model if request is not None and request.method == "stream" else None),
         )

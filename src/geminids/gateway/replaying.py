@@ -15,8 +15,8 @@ from geminids.gateway.answering import parts_of_answer
 from geminids.gateway.cassette_lines import Answer, Cassette, Exchange
 from geminids.gateway.difference import diff_of, nearest
 from geminids.gateway.encode import parts_of
-from geminids.gateway.normal import Normal, Normaliser
-from geminids.gateway.request import Request, read_route
+from geminids.gateway.normal import Normal, Normaliser, is_account_call
+from geminids.gateway.request import METRICS, Request, read_route, unwrap
 from geminids.gateway.scripted import Scripted
 from geminids.gateway.stand_in import stand_in
 from geminids.gateway.upstream import Mismatch, Part
@@ -61,9 +61,12 @@ class Replaying:
 
     @property
     def unused(self) -> list[int]:
-        """The numbers of the exchanges that nobody has asked for."""
+        """The numbers of the exchanges that nobody has asked for. What the CLI asks about its account is not counted:
+        how often it does that differs from run to run."""
+        exchanges = self._cassette.exchanges
         with self._lock:
-            return [self._cassette.exchanges[at].n for at in sorted(self._free)]
+            left = [exchanges[at] for at in sorted(self._free)]
+        return [exchange.n for exchange in left if not is_account_call(exchange.path)]
 
     async def answer(self, request: Request) -> AsyncIterator[Part]:
         for part in self._parts(request):
@@ -73,7 +76,7 @@ class Replaying:
         with self._lock:
             self._acquaint(request)
             asked = request.raw.decode("latin-1") if request.body is None else request.body
-            now = self._here.request(request.method, request.model, asked)
+            now = self._here.request(request.method, request.model, asked, request.path)
             at = self._match(now)
             if at is not None:
                 self._free.discard(at)
@@ -84,6 +87,9 @@ class Replaying:
     def _acquaint(self, request: Request) -> None:
         """Let both sides know each other's folders and days: what is said in the same words must stay the same."""
         here, there = self._here, self._there
+        if request.login is not None and request.login not in self._redactor.secrets:
+            self._redactor = Redactor((*self._redactor.secrets, request.login))
+            here.redact_with(self._redactor)
         here.learn(request.body)
         here.also(days_of(time.time()) | there.days, there.places)
         if self._known != (here.places, here.days):
@@ -97,6 +103,8 @@ class Replaying:
         for at in alike:
             if not now.differs(self._recorded[at]):
                 return at
+        if not alike and now.is_account_call:
+            return max((at for at, old in enumerate(self._recorded) if now.is_like(old)), default=None)
         if not alike:
             return None
         differs = " and ".join(now.differs(self._recorded[alike[0]]))
@@ -121,7 +129,10 @@ class Replaying:
     def _normal(self, exchange: Exchange) -> Normal:
         route = read_route(exchange.path)
         body = exchange.body.decode("latin-1") if isinstance(exchange.body, bytes) else exchange.body
-        return self._there.request(route.method, route.model, body)
+        model = route.model
+        if route.api == "code_assist" and isinstance(body, dict):
+            model = body.get("model") or unwrap(body).get("model")
+        return self._there.request(route.method, model, body, exchange.path)
 
     def _moved(self, answer: Answer) -> Answer:
         """The answer for the folders of this run: a model often names files by their whole path."""
@@ -141,6 +152,8 @@ class Replaying:
             reply = Scripted().pick(request)
         if reply is None:
             raise self._mismatch(request, now)
+        if request.path.endswith(METRICS):
+            return parts_of(reply, request)
         what = {"count": "a count of tokens", "generate": "a side request of the CLI"}.get(
             request.method, f"a request to {request.path.partition('?')[0]}"
         )

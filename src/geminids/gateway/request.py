@@ -1,4 +1,4 @@
-"""One request of the CLI to the Gemini API, as a plain value."""
+"""One request of the CLI to the Gemini API, to Vertex AI or to Code Assist, as a plain value."""
 
 from __future__ import annotations
 
@@ -12,9 +12,31 @@ import msgspec
 
 from geminids.redact import MASK
 
-__all__ = ["Method", "Request", "Route", "key_in", "read_route"]
+__all__ = [
+    "METRICS",
+    "NESTED_HEADER",
+    "TOKEN_PREFIX",
+    "Api",
+    "Method",
+    "Request",
+    "Route",
+    "key_of",
+    "read_route",
+    "unwrap",
+]
 
+Api = Literal["gemini", "vertex", "code_assist"]
+"""The form of the API: Gemini, Vertex AI (a publisher before the model), or Code Assist (account logins: the model is
+in the body, and the request and the response are wrapped)."""
 Method = Literal["stream", "generate", "count", "embed", "other"]
+
+METRICS = ":recordCodeAssistMetrics"
+"""Code Assist's telemetry; a cassette does not contain it, because it comes whenever the CLI has a moment."""
+
+# Says what it is to whoever finds it in an environment; the CLI accepts a key of any form.
+TOKEN_PREFIX = "geminids-run-"
+NESTED_HEADER = "x-geminids-nested"
+"""A gateway adds it to what it forwards to another geminids gateway: the request is of a run inside a run."""
 
 _METHODS: dict[str, Method] = {
     "streamGenerateContent": "stream",
@@ -23,8 +45,17 @@ _METHODS: dict[str, Method] = {
     "embedContent": "embed",
     "batchEmbedContents": "embed",
 }
-_ROUTE = re.compile(r"/(?P<version>v1[a-z0-9]*)/(?:models|tunedModels)/(?P<model>[^/:?]+):(?P<call>\w+)")
+_GEMINI = re.compile(r"/v1[a-z0-9]*/(?:models|tunedModels)/(?P<model>[^/:?]+):(?P<call>\w+)")
+_VERTEX = re.compile(
+    r"/v1[a-z0-9]*/(?:projects/[^/]+/locations/[^/]+/)?publishers/[^/]+/models/(?P<model>[^/:?]+):(?P<call>\w+)"
+)
+# The version is CODE_ASSIST_API_VERSION, `v1internal` by default (server.ts). A run's token may come before it.
+_CODE_ASSIST = re.compile(
+    r"(?:/(?P<token>[^/?]+))?(?P<path>/v\d\w*(?::(?P<call>\w+)|/(?:\w[\w.-]*/)*operations/\w[\w.-]*))"
+)
+_TOKEN = re.compile(re.escape(TOKEN_PREFIX) + r"[0-9a-f]+")
 _KEY_IN_QUERY = re.compile(r"(?<=[?&]key=)[^&]*")
+_SHORTEST_LOGIN = 8
 _KEY_HEADERS = ("x-goog-api-key", "authorization")
 
 
@@ -33,18 +64,24 @@ class Route(msgspec.Struct, frozen=True):
 
     method: Method = "other"
     model: str | None = None
+    api: Api = "gemini"
 
 
 def read_route(path: str) -> Route:
-    """Read the method and the model in a path; any version of the API will do.
+    """Read the API, the method and the model from a path, for any version of the API. Code Assist has its model in
+    the body.
 
     >>> read_route("/v1beta/models/gemini-3.8-flash:streamGenerateContent?alt=sse")
-    Route(method='stream', model='gemini-3.8-flash')
+    Route(method='stream', model='gemini-3.8-flash', api='gemini')
     """
-    found = _ROUTE.fullmatch(path.partition("?")[0])
-    if found is None:
-        return Route()
-    return Route(_METHODS.get(found["call"], "other"), found["model"])
+    path = path.partition("?")[0]
+    if match := _GEMINI.fullmatch(path):
+        return Route(_METHODS.get(match["call"], "other"), match["model"])
+    if match := _VERTEX.fullmatch(path):
+        return Route(_METHODS.get(match["call"], "other"), match["model"], "vertex")
+    if match := _CODE_ASSIST.fullmatch(path):
+        return Route(_METHODS.get(match["call"], "other"), None, "code_assist")
+    return Route()
 
 
 class Request(msgspec.Struct, frozen=True, dict=True):
@@ -60,21 +97,29 @@ class Request(msgspec.Struct, frozen=True, dict=True):
     raw: bytes
     key: str | None = None
     authorization: str | None = None
-    """An `Authorization` that is not the key but a header of the user's own, for a server in between: it is passed
-    on, and shown nowhere."""
+    """An `Authorization` that is not the key: a header of the user's own for a server in between, or the login of the
+    CLI (Code Assist). It is forwarded and never shown."""
+    api: Api = "gemini"
 
     @classmethod
     def read(cls, n: int, at: float, verb: str, target: str, headers: dict[str, str], body: bytes) -> Request:
-        """Take a request apart."""
+        """Read a request. Code Assist's token, the first segment of the path, is moved from `path` to `key`."""
         route = read_route(target)
         shown, key = _take_key(headers)
+        own = headers.get("authorization")
+        model = route.model
+        if route.api == "code_assist":
+            key, target = _take_token(target)
+            model = _model_in(body) if route.method != "other" else None
+        elif own is not None and own.removeprefix("Bearer ") == key:
+            own = None
         in_query = _KEY_IN_QUERY.search(target)
         if in_query is not None:
-            key = key or in_query[0]
+            key = key or (None if route.api == "code_assist" else in_query[0])
             target = _KEY_IN_QUERY.sub(MASK, target)
-        given = headers.get("authorization")
-        own = None if given is None or given.removeprefix("Bearer ") == key else given
-        return cls(n, at, verb, target, route.method, route.model, shown, body, key, own)
+        if TOKEN_PREFIX in target:
+            target = _TOKEN.sub(MASK, target)
+        return cls(n, at, verb, target, route.method, model, shown, body, key, own, route.api)
 
     def __repr__(self) -> str:
         return f"Request(n={self.n}, method={self.method!r}, model={self.model!r}, path={self.path!r})"
@@ -93,13 +138,38 @@ class Request(msgspec.Struct, frozen=True, dict=True):
         return len(self.raw)
 
     @property
-    def has_key(self) -> bool:
-        return self.key is not None
+    def is_paid(self) -> bool:
+        """Whether the API charges for it: everything that a model computes, but neither files nor counting tokens.
+        Code Assist's other methods (sign-in, quota, metrics) are free."""
+        if self.api == "code_assist":
+            return self.method in ("stream", "generate", "embed")
+        return (
+            self.verb == "POST"
+            and self.method != "count"
+            and "files" not in self.path.partition("?")[0].split("/")
+        )
+
+    @property
+    def is_nested(self) -> bool:
+        """Whether another geminids gateway forwarded it: it belongs to a run inside this run."""
+        return NESTED_HEADER in self.headers
+
+    @property
+    def login(self) -> str | None:
+        """The access token of the CLI's own login, if it is long enough to be one. It may be in a file that a tool
+        prints."""
+        token = (self.authorization or "").removeprefix("Bearer ")
+        return token if len(token) >= _SHORTEST_LOGIN else None
+
+    @property
+    def payload(self) -> Any:
+        """The body without Code Assist's wrapper."""
+        return unwrap(self.body)
 
     @property
     def contents(self) -> list[dict[str, Any]]:
         """The conversation that was sent, oldest first."""
-        found = self.body.get("contents") if isinstance(self.body, dict) else None
+        found = self._field("contents")
         if isinstance(found, dict):
             found = [found]
         return [content for content in found if isinstance(content, dict)] if isinstance(found, list) else []
@@ -139,7 +209,7 @@ class Request(msgspec.Struct, frozen=True, dict=True):
     @property
     def tools(self) -> dict[str, dict[str, Any]]:
         """The tools that are declared to the model: name to declaration."""
-        groups = self.body.get("tools") if isinstance(self.body, dict) else None
+        groups = self._field("tools")
         declared = {}
         for group in groups if isinstance(groups, list) else ():
             for tool in group.get("functionDeclarations") or () if isinstance(group, dict) else ():
@@ -150,13 +220,61 @@ class Request(msgspec.Struct, frozen=True, dict=True):
     @property
     def config(self) -> dict[str, Any]:
         """The `generationConfig`, empty if there is none."""
-        found = self.body.get("generationConfig") if isinstance(self.body, dict) else None
+        found = self._field("generationConfig")
         return found if isinstance(found, dict) else {}
 
+    def _field(self, name: str) -> Any:
+        payload = self.payload
+        return payload.get(name) if isinstance(payload, dict) else None
 
-def key_in(headers: dict[str, str]) -> str | None:
-    """The key that comes with these headers."""
+
+def key_of(target: str, headers: dict[str, str]) -> str | None:
+    """The key or token that comes with a request: in a header, or in the path for Code Assist."""
+    if read_route(target).api == "code_assist":
+        return _take_token(target)[0]
     return _take_key(headers)[1]
+
+
+def unwrap(body: Any) -> Any:
+    """A decoded body without Code Assist's wrapper (converter.ts); other bodies as they are.
+
+    >>> unwrap({"model": "m", "project": "p", "request": {"contents": []}})
+    {'contents': []}
+    """
+    inner = body.get("request") if isinstance(body, dict) and "contents" not in body else None
+    return inner if isinstance(inner, dict) else body
+
+
+class _CountedModel(msgspec.Struct, frozen=True):
+    model: str | None = None
+
+
+class _WrappedModel(msgspec.Struct, frozen=True):
+    model: str | None = None
+    request: _CountedModel | None = None
+
+
+_model_decoder = msgspec.json.Decoder(_WrappedModel)
+
+
+def _model_in(body: bytes) -> str | None:
+    """The model of a Code Assist request. Everything else in the body is skipped, not decoded."""
+    try:
+        wrapped = _model_decoder.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        decoded = _decoded(body)
+        found = decoded.get("model") if isinstance(decoded, dict) else None
+        return found if isinstance(found, str) else None
+    # `countTokens` names it in the inner request, as `models/NAME` (converter.ts).
+    counted = wrapped.request.model if wrapped.request is not None else None
+    return wrapped.model or (counted.removeprefix("models/") if counted else None)
+
+
+def _take_token(target: str) -> tuple[str | None, str]:
+    """The token in the path of a Code Assist request, and the target without it."""
+    path, question, query = target.partition("?")
+    match = _CODE_ASSIST.fullmatch(path)
+    return (None, target) if match is None else (match["token"], match["path"] + question + query)
 
 
 def _take_key(headers: dict[str, str]) -> tuple[dict[str, str], str | None]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import AsyncIterator
+from typing import Any
 
 import msgspec
 
@@ -87,7 +88,21 @@ def _aside(request: Request) -> Reply:
         return Reply(raw=[{"totalTokens": _counted(request)}])
     if request.method == "embed":
         return Reply(status=404, error=f"models/{request.model} is not found for embedContent")
+    if request.api == "code_assist":
+        return Reply(raw=[_account(request)])
     return Reply(status=404, error=f"There is nothing at {request.path}")
+
+
+def _account(request: Request) -> dict[str, Any]:
+    """What Code Assist answers to an account that is set up; the CLI needs the tier and the project (setup.ts)."""
+    asked = request.body.get("cloudaicompanionProject") if isinstance(request.body, dict) else None
+    project = asked if isinstance(asked, str) else "scripted"
+    if request.path.endswith(":loadCodeAssist"):
+        tier = {"id": "standard-tier", "name": "scripted"}
+        return {"currentTier": tier, "cloudaicompanionProject": project}
+    if request.path.endswith(":onboardUser"):
+        return {"done": True, "response": {"cloudaicompanionProject": {"id": project}}}
+    return {}
 
 
 def _counted(request: Request) -> int:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextvars
+import errno
+import os
 import socket
 import threading
 import time
@@ -12,16 +14,17 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
 
 from geminids.errors import GeminidsError
-from geminids.gateway.request import Request, key_in
-from geminids.gateway.script import Reply, ReplyFields, ScriptLike, make_reply
-from geminids.gateway.scripted import Scripted
+from geminids.gateway.fork import close_in_child, importing
+from geminids.gateway.request import Request, key_of
 from geminids.gateway.upstream import Head, Upstream
 
 if TYPE_CHECKING:
     import asyncio
 
     import anyio
-    import anyio.abc
+
+    from geminids.gateway.line import Line
+    from geminids.gateway.script import Reply, ReplyFields, ScriptLike
 
 __all__ = ["Gateway"]
 
@@ -50,7 +53,7 @@ class Gateway:
     ) -> None:
         """`keep`: how many requests to remember (default: all). `on_answer(request, kind)` is called in the
         gateway's thread when an answer begins, `on_end(why)` when the thread ends."""
-        self.upstream: Upstream = script if isinstance(script, Upstream) else Scripted(script)
+        self.upstream: Upstream = script if isinstance(script, Upstream) else _scripted(script)
         self._wanted_port = port
         self._on_answer = on_answer
         self._on_end = on_end
@@ -63,6 +66,7 @@ class Gateway:
         self._open = 0
         self._socket: socket.socket | None = None
         self._port: int | None = None
+        self._pid: int | None = None
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._scope: anyio.CancelScope | None = None
@@ -79,16 +83,25 @@ class Gateway:
         """Open the port; nothing is answered before `begin`."""
         if self._socket is not None:
             raise GeminidsError("this gateway has been started already")
-        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        listener: socket.socket | None = None
         try:
+            listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(("127.0.0.1", self._wanted_port))
             listener.listen(_BACKLOG)
+            # A port opens on a loopback interface that is down, too. UDP: this looks up the route, and sends nothing.
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+                probe.connect(listener.getsockname())
         except (OSError, OverflowError) as error:
-            listener.close()
-            raise GeminidsError(f"cannot listen on 127.0.0.1:{self._wanted_port}: {error}") from None
+            if listener is not None:
+                listener.close()
+            raise GeminidsError(
+                f"the gateway cannot listen on 127.0.0.1:{self._wanted_port}: {error}",
+                hint=_hint(error, self._wanted_port),
+            ) from None
         listener.setblocking(False)
-        self._socket = listener
+        self._socket = close_in_child(listener)
+        self._pid = os.getpid()
         self._port = listener.getsockname()[1]
 
     def begin(self) -> None:
@@ -96,8 +109,15 @@ class Gateway:
         with self._changed:
             if self._thread is not None or self._stopped:
                 return
-            self._thread = self._made_thread()
-        self._thread.start()
+            thread = self._made_thread()
+            try:
+                thread.start()
+            except RuntimeError as error:
+                raise GeminidsError(
+                    f"the gateway cannot start its thread: {error}",
+                    hint="Raise the limit of processes (ulimit -u) or of memory, or run fewer at once.",
+                ) from None
+            self._thread = thread
 
     def _made_thread(self) -> threading.Thread:
         # A fresh context: the thread must not believe that it is inside the caller's event loop.
@@ -112,6 +132,8 @@ class Gateway:
 
     def stop(self) -> None:
         """Close, and do not wait for it."""
+        if self._is_copy:
+            return
         with self._changed:
             self._stopped = True
             if self._thread is None and self._socket is not None:
@@ -126,7 +148,13 @@ class Gateway:
     @property
     def ended(self) -> bool:
         """Whether it will answer no more."""
-        return self._stopped or (self._thread is not None and not self._thread.is_alive())
+        return self._stopped or self._is_copy or (self._thread is not None and not self._thread.is_alive())
+
+    @property
+    def _is_copy(self) -> bool:
+        """Whether this process was forked from the one that serves: its thread is not here, and a lock that the thread
+        held at the fork is never released."""
+        return self._pid not in (None, os.getpid())
 
     def __enter__(self) -> Self:
         return self.start()
@@ -193,6 +221,9 @@ class Gateway:
 
     def reply(self, **fields: Unpack[ReplyFields]) -> Reply:
         """Add one reply to the script: `gateway.reply(text="hi")`, `gateway.reply(calls=[("glob", {…})])`."""
+        from geminids.gateway.script import make_reply
+        from geminids.gateway.scripted import Scripted
+
         if not isinstance(self.upstream, Scripted):
             raise GeminidsError("replies can be added to a scripted gateway alone")
         reply = make_reply(fields)
@@ -206,10 +237,10 @@ class Gateway:
 
     # What its connections tell it (see `connection.House`).
 
-    def upstream_knows(self, headers: dict[str, str]) -> bool:
-        """Whether whoever comes with these headers is one whose body is worth reading."""
+    def upstream_knows(self, target: str, headers: dict[str, str]) -> bool:
+        """Whether the request comes with a known token: only then is a large body read."""
         knows = getattr(self.upstream, "knows", None)
-        return True if knows is None else bool(knows(key_in(headers)))
+        return True if knows is None else bool(knows(key_of(target, headers)))
 
     def came(self, verb: str, target: str, headers: dict[str, str], body: bytes) -> Request:
         with self._changed:
@@ -237,8 +268,15 @@ class Gateway:
 
     def _live(self) -> None:
         try:
-            import anyio
+            with importing():
+                import anyio
 
+                import geminids.gateway.accepting
+                import geminids.gateway.connection  # noqa: F401
+
+                prepare = getattr(self.upstream, "prepare", None)
+                if prepare is not None:
+                    prepare()
             anyio.run(self._serve, backend="asyncio")
         except BaseException as error:  # Nobody above this would see it.
             why = f"{type(error).__name__}: {error}"
@@ -254,31 +292,54 @@ class Gateway:
     async def _serve(self) -> None:
         import asyncio
 
-        import anyio.abc
+        import anyio
 
         from geminids.gateway.accepting import accept
         from geminids.gateway.connection import Connection
 
-        async def serve(stream: anyio.abc.SocketStream) -> None:
+        async def serve(line: Line) -> None:
             self._counted(1)
             try:
-                async with stream:
-                    await Connection(stream, self).serve()
+                await Connection(line, self).serve()
             except Exception as error:
                 self.failed(f"a connection failed: {type(error).__name__}: {error}")
             finally:
+                line.close()
                 self._counted(-1)
 
         assert self._socket is not None
-        async with await anyio.abc.SocketListener.from_socket(self._socket) as listener:
-            with anyio.CancelScope() as scope:
-                with self._changed:
-                    self._scope, self._loop = scope, asyncio.get_running_loop()
-                    if self._stopped:
-                        scope.cancel()
-                await accept(listener, serve, self.failed)
+        loop = asyncio.get_running_loop()
+        for name in ("_ssock", "_csock"):  # the loop's own pair, for `call_soon_threadsafe`
+            if isinstance(sock := getattr(loop, name, None), socket.socket):
+                close_in_child(sock)
+        with anyio.CancelScope() as scope:
+            with self._changed:
+                self._scope, self._loop = scope, loop
+                if self._stopped:
+                    scope.cancel()
+            await accept(self._socket, serve, self.failed)
 
     def _counted(self, change: int) -> None:
         with self._changed:
             self._open += change
             self._changed.notify_all()
+
+
+def _hint(error: OSError | OverflowError, port: int) -> str:
+    """What to do about a port that cannot be opened."""
+    code = getattr(error, "errno", None)
+    if code in (errno.EMFILE, errno.ENFILE):
+        return "Too many files are open: raise the limit (ulimit -n), or close some and run fewer at once."
+    if code in (errno.ENETUNREACH, errno.ENETDOWN, errno.EADDRNOTAVAIL):
+        return "The loopback interface is down: turn it on (ip link set lo up)."
+    if code in (errno.EACCES, errno.EPERM):
+        return "Allow this process to open a socket on 127.0.0.1: a sandbox or a low port number forbids it."
+    if port:
+        return "Use another port, or 0 for any that is free."
+    return "Allow this process to listen on 127.0.0.1: the CLI reaches the API through it."
+
+
+def _scripted(script: ScriptLike) -> Upstream:
+    from geminids.gateway.scripted import Scripted  # imported late: runs have another upstream
+
+    return Scripted(script)

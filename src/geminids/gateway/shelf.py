@@ -15,6 +15,7 @@ from geminids.gateway.cassette_lines import (
     bytes_as,
     to_line,
 )
+from geminids.gateway.request import unwrap
 
 __all__ = ["Shelf"]
 
@@ -41,7 +42,8 @@ class Shelf:
             return RequestLine(verb=verb, path=path, **bytes_as(body))
         if not isinstance(body, dict):
             return RequestLine(verb=verb, path=path, body=body)
-        rest = dict(body)
+        wrapped = unwrap(body) is not body
+        rest = dict(unwrap(body))
         ids: dict[str, str | None] = {}
         for field, name, kind in (("systemInstruction", "system", System), ("tools", "tools", Tools)):
             if rest.get(field) is not None:
@@ -53,7 +55,9 @@ class Shelf:
             for content in contents:
                 last = self._say(content, last, lines)
             ids["conversation"] = last
-        return RequestLine(verb=verb, path=path, body=rest, **ids)
+        if wrapped:
+            rest = {**body, "request": rest}
+        return RequestLine(verb=verb, path=path, body=rest, wrapped=wrapped, **ids)
 
     def _put(self, kind: type[System] | type[Tools], value: Any, lines: list[bytes]) -> str:
         name = _digest(value)

@@ -3,14 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, Protocol
 
 import msgspec
 
-__all__ = ["Answered", "Counts", "Halt", "HaltKind", "Remark", "RequestRole", "Tell", "Told", "Waiting"]
+__all__ = [
+    "Answered",
+    "Counts",
+    "Finding",
+    "FindingCode",
+    "Halt",
+    "HaltKind",
+    "Remark",
+    "RequestRole",
+    "Tell",
+    "Tokens",
+    "Told",
+    "Waiting",
+]
 
-RequestRole = Literal["main", "subagent", "utility"]
+RequestRole = Literal[
+    "main", "router", "compression", "loop_check", "search", "fetch", "subagent", "nested", "other"
+]
 HaltKind = Literal["over_budget", "model", "mismatch", "gone", "unkept"]
+
+
+class Tokens(Protocol):
+    """The tokens of one request: input includes cached, output excludes thinking. `TokensUsed` is one."""
+
+    @property
+    def input(self) -> int | None: ...
+    @property
+    def cached(self) -> int | None: ...
+    @property
+    def output(self) -> int | None: ...
+    @property
+    def thinking(self) -> int | None: ...
+    @property
+    def tool(self) -> int | None: ...
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,9 +60,11 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
 class Answered(msgspec.Struct, frozen=True, kw_only=True):
     """A request came to its end, well or not.
 
-    `attempt` counts the times that the very same request was sent; `body` is a digest of what was asked, the same for
-    each of them. `counts` is None where the answer told no tokens. `fault` says in words what went wrong between
-    gateway and API; `whole` is false where the answer was cut, by either side.
+    `attempt` counts how often the same request was sent after failures; `body` is a digest of what was asked, the same
+    for each of them. `repeat`: it repeats an earlier request. `turn` counts the turns of the
+    main conversation that were asked for up to then. `counts` is None if the answer ended without final usage.
+    `fault` says what went wrong between gateway and API; `whole` is false if the answer was cut, by either side. `sent`
+    is false if the API never got it: no connection, no sign-in, or held back by us.
     """
 
     number: int
@@ -43,13 +75,18 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
     role: RequestRole
     attempt: int
     body: int
+    repeat: bool
+    turn: int
     status: int | None
     counts: Counts | None
     finish: str | None
+    calls: int
+    thoughts: int
     waited_ms: int
     first_byte_ms: int | None
     duration_ms: int
     whole: bool
+    sent: bool = True
     fault: str | None = None
     error: str | None = None
     retry_after: float | None = None
@@ -67,6 +104,18 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
+FindingCode = Literal["repeat", "fallback", "loop_recovery", "compression", "discarded"]
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """Something that the CLI did unseen, recognised by its requests. `request` is the number of the request that it is
+    about."""
+
+    code: FindingCode
+    request: int
+    text: str
+
+
 class Remark(msgspec.Struct, frozen=True, kw_only=True):
     """Something that the run shall know, and that changes nothing; `code` is its notice's."""
 
@@ -82,5 +131,5 @@ class Halt(msgspec.Struct, frozen=True, kw_only=True):
     hint: str
 
 
-Told = Answered | Waiting | Remark | Halt
+Told = Answered | Waiting | Finding | Remark | Halt
 Tell = Callable[[Told], None]

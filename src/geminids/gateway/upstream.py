@@ -47,7 +47,7 @@ Part = Head | Body | Wait | Stall | Cut
 class UpstreamFault(Exception):
     """The way to whoever answers is broken: no connection, a TLS error, an answer that was cut.
 
-    `kind` is one of dns, connect, proxy, tls, cut, protocol.
+    `kind` is one of dns, connect, proxy, tls, cut, protocol; `gateway` is a mistake of our own.
     """
 
     def __init__(self, kind: str, message: str) -> None:

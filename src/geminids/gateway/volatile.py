@@ -152,7 +152,6 @@ def same_context(text: str) -> str:
     return _BLANK.sub("\n", _ABOUT.sub("", _TREE.sub("", text))).strip()
 
 
-_SHELL_HEAD = re.compile(r"\ACommand: .*?\nDirectory: [^\n]*\n(?=(?:Output|Stdout): )", re.DOTALL)
 _SHELL_TAIL = re.compile(
     r"^(?:Error: \(none\)|Exit Code: 0|Signal: (?:0|\(none\))|(?:Background PIDs|Process Group PGID): .*)(?:\n|\Z)",
     re.MULTILINE,
@@ -164,14 +163,10 @@ _UPDATED = re.compile(r" Here is the updated code:\n.*", re.DOTALL)
 
 
 def plain_result(tool: str, text: str) -> str:
-    """What a tool gave, without the frame that some releases put around it and others do not.
-
-    0.24 repeats the command and says that nothing went wrong; newer ones fence what is not to be trusted, and add
-    sizes and the file as it is now.
-    """
+    """What a tool gave, without the frame around it: fences, sizes, process numbers, the file as it is now."""
     text = _TOO_LARGE.sub("", _FENCE.sub("", text))
     if tool == "run_shell_command":
-        text = _SHELL_TAIL.sub("", _SHELL_HEAD.sub("", text))
+        text = _SHELL_TAIL.sub("", text)
     elif tool == "list_directory":
         text = _SIZES.sub("", text)
     elif tool in ("write_file", "replace"):

@@ -1,8 +1,7 @@
-"""The way to the API: which proxy, and which certificates to believe, by the environment of a run. Pure."""
+"""How the API is reached: which proxy and which certificates, by the environment of a run. Pure."""
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Mapping
 from urllib.parse import unquote, urlsplit
@@ -11,7 +10,7 @@ import msgspec
 
 from geminids.errors import GeminidsError
 
-__all__ = ["Address", "Proxy", "Way", "read_base_url", "way_of"]
+__all__ = ["Address", "Proxy", "Way", "read_address", "read_base_url", "way_of"]
 
 _PORTS = {"http": 80, "https": 443}
 # The CLI takes one proxy for all, and these in their order (its config.ts).
@@ -90,16 +89,22 @@ def read_base_url(url: str) -> tuple[Address, str]:
     >>> read_base_url("https://api.test/gemini/")
     (Address(host='api.test', port=443, tls=True), '/gemini')
     """
-    address = _address(url.strip())
+    address = read_address(url.strip())
     if address is None or "@" in urlsplit(url).netloc:
         raise GeminidsError(
             f"this is no base URL of an API: {_shown(url)}",
-            hint="GOOGLE_GEMINI_BASE_URL must be an http or https URL without a user name.",
+            hint="GOOGLE_GEMINI_BASE_URL, GOOGLE_VERTEX_BASE_URL or CODE_ASSIST_ENDPOINT must be an http or https URL "
+            "without a user name.",
         )
     return address, urlsplit(url.strip()).path.removesuffix("/")
 
 
-def _address(url: str) -> Address | None:
+def read_address(url: str) -> Address | None:
+    """The address in an http or https URL; None if it is anything else.
+
+    >>> read_address("https://api.test:8443/token")
+    Address(host='api.test', port=8443, tls=True)
+    """
     try:
         parts = urlsplit(url)
         if parts.scheme not in _PORTS or not parts.hostname:
@@ -110,7 +115,7 @@ def _address(url: str) -> Address | None:
 
 
 def _proxy(url: str) -> Proxy:
-    address = _address(url if "://" in url else f"http://{url}")
+    address = read_address(url if "://" in url else f"http://{url}")
     if address is None:
         raise GeminidsError(
             f"this is no URL of a proxy that can be used: {_shown(url)}",
@@ -131,6 +136,8 @@ def _shown(url: str) -> str:
 
 def _is_this_machine(host: str) -> bool:
     try:
+        import ipaddress  # imported late: this module is loaded before the spawn
+
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost" or host.endswith(".localhost")

@@ -19,8 +19,7 @@ def policy_flags(terms: Terms, env: Mapping[str, str]) -> Sequence[str]:
     ours = [
         os.path.join(env["GEMINI_CLI_HOME"], name) for name in (POLICY, USERS_POLICY) if name in terms.files
     ]
-    paths = [*ours, *terms.policies] if ours else []
-    return [f"--policy={_listed(path, 'the policy')}" for path in paths]
+    return [f"--policy={_listed(path, 'the policy')}" for path in (*ours, *terms.policies)]
 
 
 def _listed(path: str, what: str) -> str:
@@ -39,7 +38,7 @@ def minted_id(options: Options, gemini: Gemini) -> str | None:
     its own start-up cleanup holds, and tries again after 100 ms (projectRegistry.ts).
     """
     fast = gemini.node is not None and gemini.node.has_compile_cache
-    return new_session_id() if fast and gemini.release.session_id_flag and options.resume is None else None
+    return new_session_id() if fast and options.resume is None else None
 
 
 def flags_of(options: Options, session_id: str | None) -> Sequence[str]:

@@ -1,7 +1,7 @@
 """The rules of a warm process: who is asked there, and that nothing runs unasked which a headless run would deny.
 
 ACP is interactive to the CLI: where a headless run ends in a deny, it asks. These rules close the ways around the
-question (0.41.2, 0.61.0):
+question (0.61.0):
 
 - a shell command that the CLI takes for harmless (`echo`, `ls`) is run unasked, unless the rule for it looks at its
   arguments (policy-engine.ts, applyShellHeuristics): ours do;
@@ -29,7 +29,6 @@ from geminids.launch.permissions import READING_AGENTS, allowable_modes, is_aski
 from geminids.launch.policy import ASK, DENY, REST, Rule, banned, our_rules
 from geminids.launch.user_policies import Table, UserPolicies, as_text, is_whole, names_of
 from geminids.options import CAPABILITIES, Approval, Capability, Permissions
-from geminids.toolchain import Release
 from geminids.toolchain.tools import AGENTS, SHELL, tools_with
 
 __all__ = ["agents_in", "as_warm", "warm_rules"]
@@ -47,7 +46,6 @@ _EXCLUDED = re.compile(r"(\w+)\((.+)\)")
 def warm_rules(
     permissions: Permissions,
     approval: Approval,
-    release: Release,
     theirs: UserPolicies,
     agents: Sequence[str] = (),
     *,
@@ -61,7 +59,7 @@ def warm_rules(
     said = without_asks(permissions) if asks else permissions
     questions = is_asking(permissions, asks) or any(rule["decision"] == "ask_user" for rule in theirs.rules)
     rules = [
-        *our_rules(said, "default", release, warm=True),
+        *our_rules(said, "default", warm=True),
         *_without_agents(agents, questions=questions),
     ]
     if approval == "auto_edit":

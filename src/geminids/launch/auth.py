@@ -1,4 +1,4 @@
-"""Which way of signing in a run uses, chosen so that it simply works headless."""
+"""Choose the sign-in of a run, so that it works headless."""
 
 from __future__ import annotations
 
@@ -30,13 +30,20 @@ _OF_TYPE: dict[str, AuthMode] = {
 }
 
 
-def choose_auth(environ: Mapping[str, str], user_settings: Mapping[str, Any]) -> Auth:
-    """Environment first, then the user's settings.
+def choose_auth(
+    environ: Mapping[str, str], user_settings: Mapping[str, Any], workspace_type: str | None = None
+) -> Auth:
+    """Choose the sign-in: a trusted folder's settings first (`workspace_type`: the CLI lets them outrank the rest),
+    then the environment, then the user's settings.
 
     The CLI itself puts settings before the environment. But a key in the environment was put there for this
     process, and without `selectedType` a run with GOOGLE_GEMINI_BASE_URL ends with exit 41 whatever key it has
     (validateNonInterActiveAuth.ts knows no `gateway`).
     """
+    if workspace_type:
+        return Auth(
+            _OF_TYPE.get(workspace_type, "other"), "the folder's settings, security.auth.selectedType"
+        )
     if environ.get("GOOGLE_GENAI_USE_GCA") == "true":
         return Auth("account", "GOOGLE_GENAI_USE_GCA", "oauth-personal")
     if environ.get("GOOGLE_GENAI_USE_VERTEXAI") == "true":

@@ -4,13 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from geminids.launch.prompt import PromptProblem, check_prompt, check_words, literal_prompt
+from geminids.launch.given import given_problem, read_given
+from geminids.launch.prompt import MAX_PROMPT_BYTES, PromptProblem, check_prompt, check_words, literal_prompt
 from geminids.launch.refused import Refused
 from geminids.launch.scratch import Scratch
 from geminids.options import Options
-from geminids.toolchain import Release
 
-__all__ = ["compose", "with_media", "words_of"]
+__all__ = ["compose", "instructions_text", "read_instructions", "with_media", "words_of"]
+
+
+def read_instructions(path: str) -> str:
+    """What a prompt begins with that has these instructions; a `PromptProblem` where they cannot be read."""
+    return instructions_text(read_given("instructions", path, MAX_PROMPT_BYTES), path)
+
+
+def instructions_text(data: bytes, where: str) -> str:
+    """The text in a file of instructions. Its `@path` and a leading `/` are words, and nothing else.
+
+    >>> instructions_text(b"Ask @ops first.\\n", "AGENT.md")
+    'Ask \\\\@ops first.'
+    """
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        what = f"is not UTF-8: line {line}, byte {error.start + 1} of the file"
+        raise given_problem("instructions", where, what) from None
+    if "\0" in text:
+        raise given_problem("instructions", where, "holds a NUL character")
+    if not text.strip():
+        raise given_problem("instructions", where, "is empty")
+    return literal_prompt(text.rstrip())
 
 
 def compose(prompt: str, options: Options, run_id: str) -> str:
@@ -28,7 +52,7 @@ def compose(prompt: str, options: Options, run_id: str) -> str:
     if options.literal:
         text = literal_prompt(text)
     if options.instructions is not None:
-        from geminids.launch.instructions import read_instructions
+        from geminids.launch.compose import read_instructions
 
         text = f"{read_instructions(options.instructions)}\n\n{text}"
     return text
@@ -44,16 +68,14 @@ def words_of(prompt: str, options: Options, run_id: str) -> str:
     return words
 
 
-def with_media(
-    words: str, options: Options, release: Release, cwd: str, scratch: Scratch
-) -> tuple[bytes, Sequence[str]]:
+def with_media(words: str, options: Options, cwd: str, scratch: Scratch) -> tuple[bytes, Sequence[str]]:
     """The bytes for stdin, files and all, and the flags that open the files to the CLI; raises `Refused`."""
     if not (options.images or options.videos or options.files):
         return check_prompt(words), ()
     from geminids.launch.media import attach  # imported late: few runs have files
 
     try:
-        media = attach(options, release, cwd, scratch)
+        media = attach(options, cwd, scratch)
         return check_prompt(words + media.words, attached=media.units), media.flags
     except PromptProblem as problem:
         raise Refused(problem.kind, str(problem), problem.hint) from None

@@ -87,7 +87,7 @@ def headless_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def telemetry_environment(outfile: str) -> dict[str, str]:
-    """Variables that make the CLI write its requests down; as settings, each run would need a home of its own."""
+    """Variables that make the CLI write its telemetry to a file; as settings, each run would need its own home."""
     return {
         "GEMINI_TELEMETRY_ENABLED": "true",
         "GEMINI_TELEMETRY_TARGET": "local",
@@ -96,7 +96,6 @@ def telemetry_environment(outfile: str) -> dict[str, str]:
     }
 
 
-def offline_environment(environ: Mapping[str, str], gateway_env: Mapping[str, str]) -> dict[str, str]:
-    """The gateway's address in place of every other way to a model."""
-    kept = {name: value for name, value in environ.items() if name not in _AWAY}
-    return {**kept, **gateway_env}
+def offline_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment without anything that would lead an offline run away from loopback."""
+    return {name: value for name, value in environ.items() if name not in _AWAY}

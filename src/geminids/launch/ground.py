@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,23 +11,31 @@ import msgspec
 
 from geminids.config.places import Places
 from geminids.errors import CliMissing, ToolchainError
+from geminids.gateway.route import Route
 from geminids.launch import environment, home
-from geminids.launch.auth import Auth, choose_auth
-from geminids.launch.gate import Gate, Given, with_stand_in
-from geminids.launch.gatewayed import past_proxies
+from geminids.launch.auth import Auth
+from geminids.launch.gateway_env import NO_KEY, Endpoint, gateway_environment, past_proxies
 from geminids.launch.refused import Refused
 from geminids.launch.settings import SettingsProblem, merge
+from geminids.launch.sign_in import find_sign_in
 from geminids.launch.terms import Terms, make_terms
-from geminids.launch.workspace_auth import refuse_other_sign_in
 from geminids.options import Options
 from geminids.outcome import FailureKind
 from geminids.redact import secrets_in_words, secrets_of
-from geminids.toolchain import Gemini, Release, find
+from geminids.toolchain import Gemini, find
 
 if TYPE_CHECKING:
     from geminids.skills.find import Skill
 
-__all__ = ["Ground", "Warmth", "find_gemini", "make_ground"]
+__all__ = ["Connect", "Ground", "Warmth", "find_gemini", "make_ground", "placeholder"]
+
+Connect = Callable[[Route, Mapping[str, str]], Endpoint]
+"""Opens the gateway for a route, with the environment that names proxies and certificates; raises `Refused`."""
+
+
+def placeholder(route: Route, env: Mapping[str, str]) -> Endpoint:
+    """For plans that are shown and never carried out: opens nothing."""
+    return Endpoint("http://127.0.0.1:<port>", NO_KEY)
 
 
 class Warmth(msgspec.Struct, frozen=True):
@@ -43,6 +51,7 @@ class Ground(msgspec.Struct, frozen=True, kw_only=True):
     cwd: str
     env: dict[str, str]
     auth: Auth
+    route: Route
     terms: Terms
     secrets: frozenset[str]
 
@@ -51,29 +60,28 @@ def make_ground(
     options: Options,
     environ: Mapping[str, str],
     places: Places,
-    gate: Gate | None = None,
+    connect: Connect = placeholder,
     *,
     dry: bool = False,
     warm: Warmth | None = None,
+    budget: bool = False,
 ) -> Ground:
-    """Find the CLI and the folder, and write out the home; raises `Refused` where that cannot work.
+    """Find the CLI and the folder, decide the route, open the gateway with `connect`, and write out the home.
 
-    Without a `gate` the CLI speaks to the API itself.
+    Raises `Refused` if a run cannot work. `budget`: the run shares a budget with others.
     """
     if os.name == "nt":
         raise Refused("cli_unsupported", "runs need Linux or macOS so far", "Run it under WSL.")
     env = environment.base_environment(environ, options, _env_file(options))
-    if gate is not None:
-        env = with_stand_in(env, options)
+    if options.offline:
+        env = environment.offline_environment(env)
     gemini = find_gemini(options, env, places)
-    _check_release(options, gemini.release)
+    _check_release(gemini)
     cwd = _working_folder(options, make=options.make_cwd and not dry)
-    auth, terms, given, in_files = _with_home(options, gemini.release, env, cwd, places, gate, warm)
-    secrets = secrets_of(env) | secrets_of(given.env) | given.secrets | in_files | _in_servers(options)
-    env = environment.headless_environment(given.env)
-    if given.gatewayed:
-        env = past_proxies(env, gemini.release.honours_no_proxy)
-    return Ground(gemini=gemini, cwd=cwd, env=env, auth=auth, terms=terms, secrets=secrets)
+    try:
+        return _with_home(options, gemini, env, cwd, places, connect, warm, budget=budget)
+    except SettingsProblem as problem:
+        raise Refused("config", str(problem), "Mend that file, or run with home='isolated'.") from None
 
 
 def _in_servers(options: Options) -> frozenset[str]:
@@ -111,28 +119,14 @@ def _with_places(error: ToolchainError) -> str:
     return f"{error.message} (looked at {'; '.join(looked[:3])}{more})" if looked else error.message
 
 
-def _check_release(options: Options, release: Release) -> None:
-    """Refuse what this release cannot do, rather than let it end in a riddle."""
-    needed = ["stream_json"]
-    if options.resume is not None:
-        needed.append("resume")
-    if options.session_id is not None:
-        needed.append("session_id_flag")
-    if options.approval == "plan":
-        needed.append("plan_mode")
-    if options.effort is not None:
-        needed.append("model_configs")
-    if options.skills:
-        needed += ["private_home", "skills"]
-    if options.home != "user":
-        needed.append("private_home")
-    if options.include_dirs:
-        # Older ones take the flag, and look into it on a terminal alone.
-        needed.append("include_directories_media")
-    missing = [what for name in needed if (what := release.lacks(name))]
-    if missing:
-        hint = "Install a newer release with `geminids install` and name it with `gemini`, or do without."
-        raise Refused("cli_unsupported", "; ".join(missing), hint)
+def _check_release(gemini: Gemini) -> None:
+    refused = gemini.release.why_refused
+    if refused is None:
+        return
+    named = {"option": "the option `gemini`", "GEMINI_CLI_PATH": "GEMINI_CLI_PATH"}.get(gemini.origin)
+    hint = "Run: geminids install"
+    # A CLI that was named is not replaced by an install.
+    raise Refused("cli_unsupported", refused, f"{hint}; {named} names {gemini.entry}." if named else hint)
 
 
 def _working_folder(options: Options, *, make: bool) -> str:
@@ -150,76 +144,68 @@ def _working_folder(options: Options, *, make: bool) -> str:
 
 def _with_home(
     options: Options,
-    release: Release,
+    gemini: Gemini,
     env: dict[str, str],
     cwd: str,
     places: Places,
-    gate: Gate | None,
+    connect: Connect,
     warm: Warmth | None,
-) -> tuple[Auth, Terms, Given, frozenset[str]]:
-    """Choose the sign-in and write the settings where this release reads them; tell what secrets lie there."""
-    try:
-        source = home.source_home(options.home, env, places)
-        if not options.trust_workspace or gate is not None:
-            # With a gateway too: the home then has no `.env` that the CLI could read them from.
-            env = {**home.variables_of(source, options.env_only), **env}
-        auth = choose_auth(env, source.settings)
-        given = Given(env) if gate is None else gate.open(env, auth, release)
-        if given.gatewayed and options.trust_workspace:
-            refuse_other_sign_in(cwd)
-        env = given.env
-        strange = () if options.trust_workspace else _strange_skills(cwd, release, source, places)
-        terms = make_terms(
-            options,
-            release,
-            source,
-            cwd,
-            env,
-            auth.selected_type,
-            strange,
-            warm=warm is not None,
-            asks=warm is not None and warm.asks,
-        )
-        secrets = home.secrets_in_files(source, cwd)
-        env = {name: value for name, value in env.items() if name not in terms.drop} | terms.env
-        env |= _written(options, release, source, terms, env, places, hides=given.hides)
-        return auth, terms, msgspec.structs.replace(given, env=env), secrets
-    except SettingsProblem as problem:
-        raise Refused("config", str(problem), "Mend that file, or run with home='isolated'.") from None
+    *,
+    budget: bool,
+) -> Ground:
+    """Choose the sign-in and the route, and write the settings where the CLI reads them."""
+    release = gemini.release
+    source = home.source_home(options.home, env, places)
+    signed = find_sign_in(options, env, source, cwd, budget=budget)
+    auth, route = signed.auth, signed.route
+    if route.kind == "refused":
+        raise Refused(route.failure, route.reason, route.hint)
+    secrets = secrets_of(signed.env) | home.secrets_in_files(source, cwd) | _in_servers(options)
+    env = signed.env
+    if route.kind == "gateway":
+        endpoint = connect(route, env)
+        secrets |= {secret for secret in (route.key, endpoint.token) if secret and secret != NO_KEY}
+        env = gateway_environment(env, route, endpoint, blank=options.trust_workspace)
+        env = past_proxies(env)
+    strange = () if options.trust_workspace else _strange_skills(cwd, source, places)
+    terms = make_terms(
+        options,
+        release,
+        source,
+        cwd,
+        env,
+        auth.selected_type,
+        strange,
+        warm=warm is not None,
+        asks=warm is not None and warm.asks,
+    )
+    env = {name: value for name, value in env.items() if name not in terms.drop} | terms.env
+    env |= _written(options, source, terms, places, hides=route.hides_credentials)
+    env = environment.headless_environment(env)
+    return Ground(
+        gemini=gemini, cwd=cwd, env=env, auth=auth, route=route, terms=terms, secrets=frozenset(secrets)
+    )
 
 
-def _strange_skills(cwd: str, release: Release, source: home.SourceHome, places: Places) -> tuple[Skill, ...]:
+def _strange_skills(cwd: str, source: home.SourceHome, places: Places) -> tuple[Skill, ...]:
     """The skills of the folder that nobody vouches for."""
     if not any(os.path.isdir(os.path.join(cwd, name, "skills")) for name in (".gemini", ".agents")):
         return ()
     from geminids.skills.trust import untrusted_skills  # imported late: few folders have skills
 
-    return untrusted_skills(cwd, release, places, home=source.path)
+    return untrusted_skills(cwd, places, home=source.path)
 
 
 def _written(
-    options: Options,
-    release: Release,
-    source: home.SourceHome,
-    terms: Terms,
-    env: Mapping[str, str],
-    places: Places,
-    *,
-    hides: bool,
+    options: Options, source: home.SourceHome, terms: Terms, places: Places, *, hides: bool
 ) -> dict[str, str]:
-    """Write the home or the system settings; return the variables that lead the CLI there."""
-    found: dict[str, str] = {}
+    """Write the private home; return the variables that lead the CLI there."""
+    settings = merge(source.settings, terms.settings)
     try:
-        if release.private_home:
-            settings = merge(source.settings, terms.settings)
-            where = home.write_home(
-                source, settings, places, files=terms.files, skills=options.skills, hides_key=hides
-            )
-            found = {"GEMINI_CLI_HOME": str(where), home.SOURCE: str(source.path)}
-        if terms.system or not release.private_home:
-            system = terms.system if release.private_home else merge(terms.system, terms.settings)
-            found["GEMINI_CLI_SYSTEM_SETTINGS_PATH"] = str(home.system_settings_file(system, env, places))
-        return found
+        where = home.write_home(
+            source, settings, places, files=terms.files, skills=options.skills, hides_key=hides
+        )
+        return {"GEMINI_CLI_HOME": str(where), home.SOURCE: str(source.path)}
     except OSError as error:
         raise Refused(
             "config", f"the private home cannot be written: {error}", _where_to(error, source, places)

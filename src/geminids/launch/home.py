@@ -4,27 +4,82 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 
-from geminids.config.places import SOURCE, Places, private_dir
+from geminids.config.places import SOURCE, Places, private_dir, write_private
 from geminids.launch.dotenv import read_dotenv
+from geminids.launch.refused import Refused
 from geminids.launch.settings import Settings, SettingsProblem, read_settings
 from geminids.redact import secrets_of
+from geminids.skills.file import read_skill
 
 __all__ = [
     "SOURCE",
     "SourceHome",
+    "regular_text",
     "secrets_in_files",
+    "skill_links",
     "source_home",
-    "system_settings_file",
-    "variables_of",
     "write_home",
 ]
+
+
+def skill_links(home: Path, folders: Sequence[str]) -> dict[str, str]:
+    """What is to be linked (place in the private home: target) so that a run has these skills and the user's own.
+
+    Of two with one name the later given wins, and any given one wins over the user's: that one is left out, for the
+    CLI would choose by its own rules. Raises `Refused` for a folder that holds no skill.
+    """
+    given = {_name(folder): os.path.abspath(folder) for folder in folders}
+    links: dict[str, str] = {}
+    for tier in (".gemini/skills", ".agents/skills"):
+        for entry in _entries(home / tier):
+            if _name_of_entry(home / tier / entry) not in given:
+                links[f"{tier}/{entry}"] = str(home / tier / entry)
+    for entry in _entries(home / ".agents"):
+        if entry != "skills":
+            links[f".agents/{entry}"] = str(home / ".agents" / entry)
+    for folder in given.values():
+        links[_free_place(folder, links)] = folder
+    return links
+
+
+def _name(folder: str) -> str:
+    file = os.path.join(folder, "SKILL.md")
+    head = read_skill(file)
+    if head.why is not None:
+        raise Refused(
+            "bad_option",
+            f"skills: the CLI would not see {file}: {head.why}",
+            f"`geminids skills lint {folder}` tells what is wrong.",
+        )
+    return head.name
+
+
+def _name_of_entry(entry: Path) -> str | None:
+    """The name of a user's skill, whether it is a folder or the SKILL.md at the top."""
+    file = entry if entry.name == "SKILL.md" else entry / "SKILL.md"
+    head = read_skill(str(file))
+    return head.name if head.why is None else None
+
+
+def _entries(folder: Path) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []
+
+
+def _free_place(folder: str, taken: dict[str, str]) -> str:
+    """A place of the folder's own name, where that is free and the CLI does not pass over it."""
+    name = os.path.basename(folder).lstrip(".") or "skill"
+    places = (f".gemini/skills/{name}{more}" for more in ("", *(f"-{n}" for n in range(2, len(taken) + 4))))
+    return next(place for place in places if place not in taken and not place.endswith("/node_modules"))
+
 
 # Of the user's folder, what a run shall see: texts, skills, agents, extensions, policies and logins. Links, so
 # that a login which the CLI refreshes stays refreshed. Never settings.json, trustedFolders.json, projects.json.
@@ -134,23 +189,9 @@ def write_home(
 def _skill_links(source: SourceHome, skills: Sequence[str]) -> dict[str, str]:
     if not skills:
         return {}
-    from geminids.launch.home_skills import skill_links  # imported late: few runs bring skills
+    from geminids.launch.home import skill_links  # imported late: few runs bring skills
 
     return skill_links(source.path, skills)
-
-
-def variables_of(source: SourceHome, only: tuple[str, ...] | None) -> dict[str, str]:
-    """The variables in the user's own `.env`, which the CLI does not read for a folder that it does not trust.
-
-    It would take the first of the two (settings.ts, findEnvFile).
-    """
-    for file in (source.gemini / ".env", source.path / ".env"):
-        text = _regular(file)
-        if text is None:
-            continue
-        found = read_dotenv(text)
-        return {name: value for name, value in found.items() if only is None or name in only}
-    return {}
 
 
 def secrets_in_files(source: SourceHome, cwd: str) -> frozenset[str]:
@@ -162,11 +203,11 @@ def secrets_in_files(source: SourceHome, cwd: str) -> frozenset[str]:
     folders = (Path(cwd), *Path(cwd).parents, source.path)
     found = secrets_of(_mcp_variables(source.settings))
     for file in (folder / name for folder in folders for name in (".gemini/.env", ".env")):
-        found |= secrets_of(read_dotenv(_regular(file) or ""))
+        found |= secrets_of(read_dotenv(regular_text(file) or ""))
     return found
 
 
-def _regular(file: Path) -> str | None:
+def regular_text(file: Path) -> str | None:
     """The text of a file; None where there is none, or where reading could wait for ever (a FIFO)."""
     try:
         return file.read_text("utf-8", "replace") if file.is_file() else None
@@ -185,45 +226,6 @@ def _mcp_variables(settings: Settings) -> dict[str, str]:
             else {}
         )
     return found
-
-
-def system_settings_file(settings: Settings, environ: Mapping[str, str], places: Places) -> Path:
-    """A file for GEMINI_CLI_SYSTEM_SETTINGS_PATH, with what the machine's own system settings say in it too."""
-    settings = _joined(settings, _machines(environ))
-    text = json.dumps(settings, indent=2, sort_keys=True)
-    key = _digest(text)
-    file = private_dir(places.homes) / f"system-{key}.json"
-    _write_private(file, text)
-    return file
-
-
-def _machines(environ: Mapping[str, str]) -> Settings:
-    """The settings of whoever runs this machine: they outrank everybody's, and ours stand in their place."""
-    named = environ.get("GEMINI_CLI_SYSTEM_SETTINGS_PATH")
-    usual = (
-        "/Library/Application Support/GeminiCli/settings.json"
-        if sys.platform == "darwin"
-        else "/etc/gemini-cli/settings.json"
-    )
-    file = Path(named or usual)
-    try:
-        return read_settings(file.read_text("utf-8"), str(file))
-    except (OSError, UnicodeDecodeError):
-        return {}
-
-
-def _joined(under: Settings, over: Settings) -> Settings:
-    """`over` on top of `under`, lists joined: neither takes from what the other forbids."""
-    joined = dict(under)
-    for name, value in over.items():
-        below = joined.get(name)
-        if isinstance(below, dict) and isinstance(value, dict):
-            joined[name] = _joined(below, value)
-        elif isinstance(below, list) and isinstance(value, list):
-            joined[name] = [*below, *(one for one in value if one not in below)]
-        else:
-            joined[name] = value
-    return joined
 
 
 def _digest(text: str) -> str:
@@ -261,8 +263,4 @@ def _write_private(file: Path, text: str) -> None:
             return
     except OSError:
         pass
-    draft = file.with_name(f".{file.name}.{os.getpid()}.{os.urandom(4).hex()}")
-    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(fd, "w", encoding="utf-8") as out:
-        out.write(text)
-    os.replace(draft, file)
+    write_private(file, text.encode())

@@ -13,7 +13,6 @@ from geminids.launch.prompt import without_at
 from geminids.launch.scratch import Scratch
 from geminids.launch.staging import staging_for
 from geminids.options import Options
-from geminids.toolchain import Release
 
 __all__ = ["MAX_MEDIA_BYTES", "MAX_TOTAL_BYTES", "Attachment", "Attachments", "attach", "read_media"]
 
@@ -51,12 +50,12 @@ class Attachments(msgspec.Struct, frozen=True):
     units: int = 0
 
 
-def attach(options: Options, release: Release, cwd: str, scratch: Scratch) -> Attachments:
+def attach(options: Options, cwd: str, scratch: Scratch) -> Attachments:
     """Check the files and stage them; a `PromptProblem` for the first that cannot be sent, OSError for the disk."""
     found = list(read_media(options))
     # Numbered: the CLI sends them in the order of their names, and an image without its name.
     names = [f"media-{number:03}{one.type.endings[0]}" for number, one in enumerate(found, 1)]
-    staging = staging_for(scratch, cwd, release, names)
+    staging = staging_for(scratch, cwd, names)
     lines = []
     for name, one in zip(names, found, strict=True):
         _write(staging.folder / name, one.data)

@@ -9,7 +9,6 @@ import msgspec
 
 from geminids.launch.commands import allowed_begin, denied_begin, is_build_file
 from geminids.options import CAPABILITIES, Approval, Options, Permissions
-from geminids.toolchain import Release
 from geminids.toolchain.tools import (
     AGENTS,
     BUILT_IN,
@@ -102,8 +101,6 @@ class Verdicts(msgspec.Struct, frozen=True):
     servers: tuple[str, ...] = ()
     users: tuple[str, ...] = ()
     """What the user's own policies and settings deny, `*` at the end included."""
-    lists: bool = False
-    """Whether the release has lists in place of rules: it lets fewer calls through, and names servers' tools barely."""
     warm: bool = False
     asks: bool = False
     """On the warm lane: whether somebody can be asked."""
@@ -114,13 +111,11 @@ class Verdicts(msgspec.Struct, frozen=True):
         options: Options,
         servers: tuple[str, ...],
         users: tuple[str, ...],
-        release: Release,
         *,
         warm: bool = False,
         asks: bool = False,
     ) -> Verdicts:
-        lists = not release.policy_allows
-        return cls(options.approval, options.permissions, servers, users, lists, warm, asks)
+        return cls(options.approval, options.permissions, servers, users, warm, asks)
 
     def why_not(self, tool: str, arguments: Mapping[str, Any]) -> str | None:
         """One sentence, or None where nothing that we know of forbids it.
@@ -130,8 +125,7 @@ class Verdicts(msgspec.Struct, frozen=True):
         """
         row = built_in(tool)
         server = server_of(tool, self.servers)
-        bare = self.lists and row is None and bool(self.servers) and is_denied(self.permissions, "mcp")
-        capability = "mcp" if server or bare else capability_of(tool)
+        capability = "mcp" if server else capability_of(tool)
         command = arguments.get("command") if tool == SHELL else None
         denied = self._forbidden(tool, capability, server, command if isinstance(command, str) else "")
         if denied or (self.warm and self._is_mute(tool, arguments)):
@@ -139,7 +133,7 @@ class Verdicts(msgspec.Struct, frozen=True):
                 denied
                 or f"{arguments['agent_name']} could not ask from a warm process: a headless run can call it"
             )
-        if self._allowed(tool, capability, server) or self._in_this_mode(tool, row):
+        if self._allowed(tool, capability, server) or self.approval in modes_of(row):
             return self._redirected(command) if isinstance(command, str) else None
         if tool == SHELL and self.permissions.allow_commands and self.approval != "plan":
             return self._redirected(command) or "a part of the command is not in allow_commands"
@@ -214,26 +208,17 @@ class Verdicts(msgspec.Struct, frozen=True):
         by_name = tool in said.allow_tools or server in said.allow_servers
         return by_name or (capability is not None and getattr(said, capability) == "allow")
 
-    def _in_this_mode(self, tool: str, row: BuiltIn | None) -> bool:
-        # Approved in auto_edit from about 0.34 on.
-        modes = ("yolo",) if self.lists and tool == "web_fetch" else modes_of(row)
-        return self.approval in modes
-
     def _redirected(self, command: Any) -> str | None:
-        """Only `default` looks at redirections, and older releases do wherever a command was allowed by name."""
+        """Only `default` looks at redirections."""
         said = self.permissions
-        if self.approval not in ("default", "auto_edit") or not isinstance(command, str):
+        if self.approval != "default" or not isinstance(command, str):
             return None
         by_commands = said.shell is None and SHELL not in said.allow_tools
         begins = command.startswith(tuple(map(str.strip, said.allow_commands)))
         if not {*"<>"} & {*command} or (by_commands and not begins):
             return None
         denied = said.file_write != "allow" if by_commands else is_denied(said, "file_write")
-        if denied and self.approval == "default":
-            return "the command redirects, and file_write is not allowed"
-        return (
-            "the command redirects, which this release does not let pass in this mode" if self.lists else None
-        )
+        return "the command redirects, and file_write is not allowed" if denied else None
 
     def _not_in_this_mode(self, tool: str, row: BuiltIn | None, capability: str | None) -> str | None:
         if row is None and capability is None:

@@ -10,12 +10,12 @@ import msgspec
 
 from geminids.config.places import Places
 from geminids.errors import ToolchainError
+from geminids.gateway.route import Route
 from geminids.launch import environment
 from geminids.launch.arguments import flags_of, minted_id, policy_flags
 from geminids.launch.auth import Auth
 from geminids.launch.compose import with_media, words_of
-from geminids.launch.gate import Gate
-from geminids.launch.ground import make_ground
+from geminids.launch.ground import Connect, make_ground, placeholder
 from geminids.launch.permissions import Verdicts
 from geminids.launch.refused import Refused
 from geminids.launch.scratch import Scratch, sweep
@@ -24,9 +24,7 @@ from geminids.launch.workspace import Found
 from geminids.options import Options
 from geminids.toolchain import Gemini, Release, find
 
-__all__ = ["TELEMETRY", "Plan", "Refused", "look_ahead", "make_plan"]
-
-TELEMETRY = "telemetry.json"
+__all__ = ["Plan", "Refused", "look_ahead", "make_plan"]
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,6 +39,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     session_id: str | None
     gemini: Gemini
     auth: Auth
+    route: Route
     secrets: frozenset[str]
     scratch: Scratch
     verdicts: Verdicts
@@ -61,20 +60,21 @@ def make_plan(
     run_id: str = "",
     environ: Mapping[str, str] | None = None,
     places: Places | None = None,
-    gate: Gate | None = None,
+    connect: Connect = placeholder,
     resumed: Path | None = None,
     dry: bool = False,
+    budget: bool = False,
 ) -> Plan:
     """Plan a run and write out the home that it needs; raises `Refused` where it cannot work.
 
-    `dry` makes nothing in a place of the user's.
+    `connect` opens the gateway. `dry`: create nothing in a folder of the user's. `budget`: see `make_ground`.
     """
     environ = os.environ if environ is None else environ
     places = Places.of(environ) if places is None else places
     sweep(places)
     scratch = Scratch(places)
     try:
-        plan = _planned(prompt, options, run_id, environ, places, gate, scratch, dry)
+        plan = _planned(prompt, options, run_id, environ, places, connect, scratch, dry, budget)
         return msgspec.structs.replace(plan, resumed=resumed)
     except BaseException:
         scratch.close()
@@ -87,17 +87,18 @@ def _planned(
     run_id: str,
     environ: Mapping[str, str],
     places: Places,
-    gate: Gate | None,
+    connect: Connect,
     scratch: Scratch,
     dry: bool,
+    budget: bool,
 ) -> Plan:
     words = words_of(prompt, options, run_id)
-    ground = make_ground(options, environ, places, gate, dry=dry)
+    ground = make_ground(options, environ, places, connect, dry=dry, budget=budget)
     gemini, terms, env = ground.gemini, ground.terms, ground.env
-    stdin, opened = with_media(words, options, gemini.release, ground.cwd, scratch)
+    stdin, opened = with_media(words, options, ground.cwd, scratch)
     _check_command(words, terms)
-    if options.telemetry:
-        env |= environment.telemetry_environment(str(scratch.folder / TELEMETRY))
+    if options.telemetry is not None:
+        env |= environment.telemetry_environment(_telemetry_file(options.telemetry, dry=dry))
     session_id = options.session_id or minted_id(options, gemini)
     return Plan(
         argv=(
@@ -114,11 +115,23 @@ def _planned(
         session_id=session_id,
         gemini=gemini,
         auth=ground.auth,
+        route=ground.route,
         secrets=ground.secrets,
         scratch=scratch,
         verdicts=terms.verdicts,
         neutralised=terms.neutralised,
     )
+
+
+def _telemetry_file(path: str, *, dry: bool) -> str:
+    """The file that the CLI writes its telemetry to, private from the start: prompts may be in it."""
+    if not dry:
+        try:
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        except OSError as error:
+            hint = "Name a file in a folder that you can write to."
+            raise Refused("bad_option", f"telemetry: {path}: {error.strerror}", hint) from None
+    return os.path.abspath(path)
 
 
 def _check_command(words: str, terms: Terms) -> None:

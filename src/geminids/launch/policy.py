@@ -1,4 +1,4 @@
-"""Permissions as rules of the CLI's policy engine (0.34 and newer).
+"""Permissions as rules of the CLI's policy engine.
 
 They and the user's own stand in the user's tier. There the first rule that fits decides, by priority: our denies come
 first, then whatever the user has said, then our allows. So a caller can take away from what the user allows, and can
@@ -17,7 +17,6 @@ import msgspec
 
 from geminids.launch.permissions import allowable_modes, capability_of, denied_tools, is_denied, modes_of
 from geminids.options import CAPABILITIES, Approval, Permissions
-from geminids.toolchain import Release
 from geminids.toolchain.tools import SHELL, built_in, is_mcp_name, tools_with
 
 __all__ = ["ASK", "DENY", "REST", "Rule", "banned", "our_rules", "policy_text", "too_long"]
@@ -57,11 +56,9 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
         }
 
 
-def our_rules(
-    permissions: Permissions, approval: Approval, release: Release, *, warm: bool = False
-) -> tuple[Rule, ...]:
+def our_rules(permissions: Permissions, approval: Approval, *, warm: bool = False) -> tuple[Rule, ...]:
     """The rules of a run. There are always some: no mode but `yolo` may end in `yolo`."""
-    return (*_denies(permissions, approval, release, warm), *_allows(permissions), *_only(permissions))
+    return (*_denies(permissions, approval, warm), *_allows(permissions), *_only(permissions))
 
 
 def too_long(permissions: Permissions) -> Iterator[str]:
@@ -71,13 +68,13 @@ def too_long(permissions: Permissions) -> Iterator[str]:
             yield f"the command {command[:40]!r}... is too long for a rule"
 
 
-def _denies(permissions: Permissions, approval: Approval, release: Release, warm: bool) -> Iterator[Rule]:
+def _denies(permissions: Permissions, approval: Approval, warm: bool) -> Iterator[Rule]:
     by_reason: dict[str, list[str]] = {}
     for tool, why in denied_tools(permissions, warm=warm).items():
         by_reason.setdefault("not in only_tools" if why.endswith("not in only_tools") else why, []).append(
             tool
         )
-    if approval != "yolo" and release.plan_mode:
+    if approval != "yolo":
         # Leaving plan mode sets a headless run to yolo, with nobody asked (core/src/tools/exit-plan-mode.ts,
         # getAllowApprovalMode): a run that may only read could enter it, leave it and do anything.
         by_reason["the mode stays as it is" if warm else f"approval={approval} stays as it is"] = [

@@ -8,8 +8,12 @@ __all__ = ["Refused"]
 
 
 class Refused(Exception):
-    """A run that cannot be started, told before anything is: its failure says why and what to do."""
+    """A run that cannot be started, told before anything is: its failure says why and what to do.
 
-    def __init__(self, kind: FailureKind, message: str, hint: str) -> None:
+    `headless_can`: only a warm process cannot be started; a headless run can.
+    """
+
+    def __init__(self, kind: FailureKind, message: str, hint: str, *, headless_can: bool = False) -> None:
         super().__init__(message)
+        self.headless_can = headless_can
         self.failure = Failure(kind=kind, message=message, retryable=False, hint=hint)

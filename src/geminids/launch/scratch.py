@@ -6,6 +6,7 @@ import atexit
 import os
 from pathlib import Path
 
+from geminids.config.flock import FileLock
 from geminids.config.places import Places, private_dir
 
 __all__ = ["Scratch", "sweep"]
@@ -26,17 +27,18 @@ class Scratch:
     def __init__(self, places: Places) -> None:
         self._places = places
         self._folder: Path | None = None
-        self._lock: int | None = None
+        self._lock: FileLock | None = None
 
     @property
     def made(self) -> bool:
         """Whether there is anything on the disk."""
-        return self._folder is not None
+        # In a fork the folder is the parent's, and so is the lock.
+        return self._lock is not None and self._lock.is_held
 
     @property
     def folder(self) -> Path:
         """The folder, 0700, made now where it was not there yet; raises OSError where it cannot be."""
-        if self._folder is None:
+        if self._folder is None or not self.made:
             self._folder, self._lock = _make(private_dir(self._places.runs))
             _living.add(self)
         return self._folder
@@ -63,7 +65,7 @@ class Scratch:
 
     def close(self) -> None:
         """Remove it all. What cannot be removed now is left to the next run's sweep."""
-        if self._folder is None or self._lock is None:
+        if self._folder is None or self._lock is None or not self.made:
             return
         folder, lock = self._folder, self._lock
         self._folder = self._lock = None
@@ -71,13 +73,7 @@ class Scratch:
         try:
             _remove(folder)
         finally:
-            os.close(lock)
-
-    def _let_go(self) -> None:
-        """In a fork: the folder is the parent's, and so is the lock."""
-        if self._lock is not None:
-            os.close(self._lock)
-        self._folder = self._lock = None
+            lock.close()
 
 
 def sweep(places: Places) -> int:
@@ -95,7 +91,7 @@ def sweep(places: Places) -> int:
 
 def _sweep_one(folder: Path) -> bool:
     try:
-        lock = _locked(folder)
+        lock = _take(folder)
     except OSError:
         return False  # a stranger's, or a file system without locks
     if lock is None:
@@ -103,42 +99,26 @@ def _sweep_one(folder: Path) -> bool:
     try:
         _remove(folder)
     finally:
-        os.close(lock)
+        lock.close()
     return not folder.exists()
 
 
-def _make(parent: Path) -> tuple[Path, int]:
+def _make(parent: Path) -> tuple[Path, FileLock]:
     """A new folder and its lock. Where a sweep came between the two steps, another name is taken."""
     while True:
         folder = parent / f"{_PREFIX}{os.urandom(8).hex()}"
         folder.mkdir(mode=0o700)
-        lock = _locked(folder)
+        lock = _take(folder)
         if lock is not None:
             return folder, lock
 
 
-def _locked(folder: Path) -> int | None:
+def _take(folder: Path) -> FileLock | None:
     """Take the folder's lock; None where another has it, or the folder went meanwhile."""
-    import fcntl  # none on Windows
-
-    file = folder / _LOCK
     try:
-        # O_CLOEXEC is Python's default: neither the CLI nor the guard holds it.
-        fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        return FileLock.take(folder / _LOCK)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # It may have been removed between the opening and the locking: then this locks nothing.
-        if os.path.samestat(os.fstat(fd), os.stat(file, follow_symlinks=False)):
-            return fd
-    except (BlockingIOError, FileNotFoundError):
-        pass
-    except BaseException:
-        os.close(fd)
-        raise
-    os.close(fd)
-    return None
 
 
 def _remove(folder: Path) -> None:
@@ -180,14 +160,3 @@ def _close_all() -> None:
     """Runs that were launched and never entered have no end of their own."""
     for scratch in list(_living):
         scratch.close()
-
-
-def _forget() -> None:
-    """A fork inherits the locks and must not hold them: a sweep could not tell that the host is dead."""
-    for scratch in list(_living):
-        scratch._let_go()
-    _living.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)

@@ -7,7 +7,6 @@ from typing import Any
 from geminids.launch.permissions import is_denied
 from geminids.launch.settings import Settings
 from geminids.options import McpServer, Options
-from geminids.toolchain import Release
 from geminids.toolchain.tools import is_mcp_name, server_of
 
 __all__ = ["distrusted_servers", "server_names", "server_settings"]
@@ -21,7 +20,7 @@ def server_names(options: Options, users: Settings) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*_theirs(users), *options.mcp_servers)))
 
 
-def server_settings(options: Options, users: Settings, release: Release) -> Settings:
+def server_settings(options: Options, users: Settings) -> Settings:
     """`mcpServers` and `mcp` for this run, to be merged over the user's own."""
     permissions = options.permissions
     only = [tool for tool in permissions.only_tools if is_mcp_name(tool)]
@@ -36,8 +35,6 @@ def server_settings(options: Options, users: Settings, release: Release) -> Sett
         excluded += [name for name in servers if not wanted[name]]
         # Narrowed in its own settings: a rule of the user's for all of a server would let in its other tools.
         servers = {name: {**servers[name], "includeTools": tools} for name, tools in wanted.items() if tools}
-    if not release.policy_allows:
-        servers |= _trusted({**_theirs(users), **servers}, options)
     if servers:
         settings["mcpServers"] = servers
     if excluded:
@@ -62,13 +59,6 @@ def _wanted(servers: dict[str, Any], only: list[str]) -> dict[str, list[str]]:
             if not isinstance(shown, list) or name in shown:
                 wanted[server].append(name)
     return wanted
-
-
-def _trusted(servers: dict[str, Any], options: Options) -> dict[str, Any]:
-    """Before policy files, a server's tools are approved by trusting the server."""
-    permissions = options.permissions
-    names = servers if permissions.mcp == "allow" else permissions.allow_servers
-    return {name: {**servers[name], "trust": True} for name in names if name in servers}
 
 
 def _as_settings(server: McpServer) -> dict[str, Any]:

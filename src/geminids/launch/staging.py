@@ -10,7 +10,6 @@ import msgspec
 
 from geminids.launch.prompt import PromptProblem
 from geminids.launch.scratch import Scratch
-from geminids.toolchain import Release
 
 __all__ = ["Staging", "hiding_pattern", "staging_for"]
 
@@ -26,14 +25,13 @@ class Staging(msgspec.Struct, frozen=True):
     flags: tuple[str, ...]
 
 
-def staging_for(scratch: Scratch, cwd: str, release: Release, names: Sequence[str]) -> Staging:
+def staging_for(scratch: Scratch, cwd: str, names: Sequence[str]) -> Staging:
     """Make a folder for files of these names; raises OSError, or `PromptProblem` where the CLI would not read it."""
-    if release.include_directories_media:
-        for folder in _outside(scratch, cwd):
-            spoken = _spoken(str(folder))
-            if spoken is not None:
-                return Staging(folder, spoken, (f"--include-directories={folder}",))
-    return _inside(scratch, Path(cwd), release, names)
+    for folder in _outside(scratch, cwd):
+        spoken = _spoken(str(folder))
+        if spoken is not None:
+            return Staging(folder, spoken, (f"--include-directories={folder}",))
+    return _inside(scratch, Path(cwd), names)
 
 
 def _outside(scratch: Scratch, cwd: str) -> Iterable[Path]:
@@ -63,7 +61,7 @@ def _spoken(path: str) -> str | None:
     return "".join("\\" + char if char in _ESCAPED else char for char in path)
 
 
-def _inside(scratch: Scratch, cwd: Path, release: Release, names: Sequence[str]) -> Staging:
+def _inside(scratch: Scratch, cwd: Path, names: Sequence[str]) -> Staging:
     rules = _rules(cwd, ".gitignore", ".git/info/exclude") if _in_repository(cwd) else []
     shut = _rules(cwd, ".geminiignore")
     for hidden in (True, False):
@@ -75,8 +73,8 @@ def _inside(scratch: Scratch, cwd: Path, release: Release, names: Sequence[str])
             (folder / ".gitignore").write_text("!*\n")
             return Staging(folder, name, ())
     raise PromptProblem(
-        f"{release.name} reads files only below {cwd}, and {by} there hides them from it",
-        "Use a newer release (`geminids install`), or another folder.",
+        f"files can be staged only below {cwd}, and {by} there hides them from Gemini CLI",
+        "Use another folder, or name one outside it with TMPDIR.",
         "bad_option",
     )
 

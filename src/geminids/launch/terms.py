@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from geminids.launch import distrust, policy, tool_lists, workspace
+from geminids.launch import distrust, policy, workspace
 from geminids.launch.contradictions import contradictions, misspelt, unknown_servers
 from geminids.launch.home import SourceHome
 from geminids.launch.permissions import Verdicts, is_denied, session_mode, without_asks
@@ -34,8 +34,6 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of ours, files for the private home, flags, variables, and what is to be told about the folder."""
 
     settings: Settings
-    system: Settings = {}
-    """Settings that must outrank the workspace's."""
     files: dict[str, str] = {}
     policies: tuple[str, ...] = ()
     """Policies of the user's that stand where they are."""
@@ -73,32 +71,25 @@ def make_terms(
     settled = msgspec.structs.replace(options, permissions=said)
     if warm:
         theirs = _for_warm(options, release, source, cwd, theirs)
-    _check(settled, release, source, theirs)
+    _check(settled, source)
     users = source.settings
-    settings = merge(our_settings(options, auth_type), server_settings(settled, users, release))
+    settings = merge(our_settings(options, auth_type), server_settings(settled, users))
     if options.effort is not None:
         settings = merge(settings, thinking_settings(options.effort, _model(options, environ, users)))
     if warm and asks and options.permissions.mcp == "ask":
         settings = merge(settings, distrusted_servers(users))
     # A name that cannot be read for sure cannot be turned off: then no skill is on.
-    if release.skills and (is_denied(said, "skills") or not all(skill.sure for skill in strange)):
+    if is_denied(said, "skills") or not all(skill.sure for skill in strange):
         settings = merge(settings, {"skills": {"enabled": False}})
     if warm:
-        tables = _warm_rules(options, release, source, cwd, theirs, asks=asks)
+        tables = _warm_rules(options, source, cwd, theirs, asks=asks)
     else:
-        tables = [rule.fields() for rule in policy.our_rules(said, options.approval, release)]
-    files = _policy_files(tables, release, theirs)
-    if not release.policy_allows:
-        settings = merge(
-            settings,
-            tool_lists.tool_lists(options.permissions, options.approval, release, users, theirs.denied),
-        )
-    # Of the run's own settings too: what a repository changes is set back to what the caller has said.
+        tables = [rule.fields() for rule in policy.our_rules(said, options.approval)]
+    files = _policy_files(tables, theirs)
     seen, held = _workspace(options, release, source, merge(users, settings), cwd, environ, strange)
     servers = server_names(options, users)
     return Terms(
-        settings=settings if held.system else merge(settings, held.settings),
-        system=held.settings if held.system else {},
+        settings=merge(settings, held.settings),
         files=files,
         policies=theirs.paths if files else (),
         flags=held.flags,
@@ -106,7 +97,7 @@ def make_terms(
         env={**held.env, **_variables(options)},
         neutralised=seen.found,
         commands=seen.commands,
-        verdicts=Verdicts.of(options, servers, theirs.denied, release, warm=warm, asks=warm and asks),
+        verdicts=Verdicts.of(options, servers, theirs.denied, warm=warm, asks=warm and asks),
         mode=session_mode(options.approval) if warm else "",
     )
 
@@ -118,17 +109,15 @@ def _for_warm(
     from geminids.launch.asking import as_warm  # imported late: headless runs need none of it
     from geminids.launch.hooks import passed_over
 
-    if not release.policy_allows:
-        hint = "Use Gemini CLI 0.34 or newer (`geminids install`), or a headless run."
-        raise Refused("cli_unsupported", f"{release.name} cannot be kept to its permissions while warm", hint)
     if place := passed_over(source, Path(cwd) if options.trust_workspace else None):
         why = f"{release.name} runs no BeforeTool hooks while warm, and there are some: {place}"
-        raise Refused("cli_unsupported", why, "Run it headless, or turn hooks off (hooksConfig.enabled).")
+        hint = "Run it headless, or turn hooks off (hooksConfig.enabled)."
+        raise Refused("cli_unsupported", why, hint, headless_can=True)
     return as_warm(theirs, options.approval)
 
 
 def _warm_rules(
-    options: Options, release: Release, source: SourceHome, cwd: str, theirs: UserPolicies, *, asks: bool
+    options: Options, source: SourceHome, cwd: str, theirs: UserPolicies, *, asks: bool
 ) -> list[Table]:
     from geminids.launch.asking import agents_in, warm_rules
 
@@ -137,7 +126,7 @@ def _warm_rules(
     if options.trust_workspace:
         folders.append(Path(cwd, ".gemini", "agents"))
     agents = agents_in(folders)
-    return warm_rules(options.permissions, options.approval, release, theirs, agents, asks=asks)
+    return warm_rules(options.permissions, options.approval, theirs, agents, asks=asks)
 
 
 def _has_extensions(source: SourceHome) -> bool:
@@ -148,7 +137,7 @@ def _has_extensions(source: SourceHome) -> bool:
         return False
 
 
-def _check(options: Options, release: Release, source: SourceHome, theirs: UserPolicies) -> None:
+def _check(options: Options, source: SourceHome) -> None:
     said = options.permissions
     wrong = [*contradictions(said), *misspelt(said), *policy.too_long(said)]
     if not _has_extensions(source):
@@ -156,15 +145,6 @@ def _check(options: Options, release: Release, source: SourceHome, theirs: UserP
     if wrong:
         hint = "Mend what is misspelt; of two that contradict each other, take one away."
         raise Refused("bad_option", f"permissions: {'; '.join(wrong)}", hint)
-    if release.policy_allows:
-        return
-    lacking = list(tool_lists.cannot_say(options.permissions, release, theirs))
-    if lacking:
-        raise Refused(
-            "cli_unsupported",
-            f"{release.name} cannot express these permissions: {'; '.join(lacking)}",
-            "Use Gemini CLI 0.34 or newer (`geminids install`), or do without.",
-        )
 
 
 def _their_policies(source: SourceHome, cwd: str, environ: Mapping[str, str]) -> UserPolicies:
@@ -174,8 +154,8 @@ def _their_policies(source: SourceHome, cwd: str, environ: Mapping[str, str]) ->
         raise Refused("config", str(problem), "Mend that file, or run with home='isolated'.") from None
 
 
-def _policy_files(tables: Sequence[Table], release: Release, theirs: UserPolicies) -> dict[str, str]:
-    if not release.policy_allows or not tables:
+def _policy_files(tables: Sequence[Table], theirs: UserPolicies) -> dict[str, str]:
+    if not tables:
         return {}
     files = {POLICY: policy.policy_text(tables)}
     return files if theirs.text is None else {**files, USERS_POLICY: theirs.text}
@@ -198,15 +178,7 @@ def _workspace(
         )
     skills = tuple(workspace.Found("skill", skill.name, _near(skill.file, cwd)) for skill in strange)
     try:
-        seen = workspace.look_at(
-            cwd,
-            source.path,
-            skills,
-            text_names(settings),
-            further=options.include_dirs,
-            # Releases that know no --skip-trust look for texts up to the root.
-            all_above=not release.skip_trust_flag,
-        )
+        seen = workspace.look_at(cwd, source.path, skills, text_names(settings), further=options.include_dirs)
         return seen, distrust.distrust(seen, release, settings, environ)
     except workspace.WorkspaceProblem as problem:
         raise Refused("config", str(problem), problem.hint) from None

@@ -35,21 +35,16 @@ def text_names(settings: dict[str, Any]) -> tuple[str, ...]:
     return tuple(name for name in names if isinstance(name, str) and name) or ("GEMINI.md",)
 
 
-def check_texts(
-    folder: str, names: Sequence[str], *, further: Sequence[str] = (), all_above: bool = False
-) -> None:
+def check_texts(folder: str, names: Sequence[str], *, further: Sequence[str] = ()) -> None:
     """Look at the texts above (to where `.git` lies), in and below a folder; raises `TextProblem`.
 
-    `further` are folders beside it that the run has; `all_above` is for releases that look up to the root.
+    `further` are folders beside it that the run has.
     """
     above = _up_to_git(os.path.realpath(folder))
     root = above[-1]
     for place in above:
         for name in names:
             _check(os.path.join(place, name), root, _DEEPEST)
-    for place in _parents(above[-1]) if all_above else ():
-        for name in names:
-            _check(os.path.join(place, name), place, _DEEPEST)
     for place in map(os.path.realpath, further):
         for name in names:
             _check(os.path.join(place, name), place, _DEEPEST)
@@ -67,12 +62,6 @@ def _up_to_git(folder: str) -> list[str]:
             return [folder]
         above.append(parent)
     return above
-
-
-def _parents(folder: str) -> Iterator[str]:
-    while (parent := os.path.dirname(folder)) != folder:
-        folder = parent
-        yield folder
 
 
 def _below(folder: str) -> Iterator[str]:

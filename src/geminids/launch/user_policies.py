@@ -37,8 +37,6 @@ class UserPolicies(msgspec.Struct, frozen=True):
     """Needed where a rule of theirs has a priority that we need for ours."""
     denied: tuple[str, ...] = ()
     """Tools, with `*` at the end for several."""
-    partly: tuple[str, ...] = ()
-    """Tools that are denied for some arguments."""
     rules: tuple[Table, ...] = ()
     """As they stand in the files, the strongest first."""
     checkers: tuple[Table, ...] = ()
@@ -60,7 +58,6 @@ def user_policies(source: SourceHome, cwd: str, environ: Mapping[str, str]) -> U
     found = UserPolicies(
         paths=tuple(map(str, files)),
         denied=(*excluded, *(name for rule in denies if is_whole(rule) for name in names_of(rule))),
-        partly=tuple(name for rule in denies if not is_whole(rule) for name in names_of(rule)),
         rules=tuple(sorted(rules, key=_priority, reverse=True)),
         checkers=tuple(sorted(checkers, key=_priority, reverse=True)),
         excluded=excluded,

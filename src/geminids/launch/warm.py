@@ -8,10 +8,10 @@ from collections.abc import Mapping
 import msgspec
 
 from geminids.config.places import Places
+from geminids.gateway.route import Route
 from geminids.launch.arguments import folder_flags, policy_flags
 from geminids.launch.auth import Auth
-from geminids.launch.gate import STAND_IN, Gate
-from geminids.launch.ground import Ground, Warmth, make_ground
+from geminids.launch.ground import Connect, Ground, Warmth, make_ground, placeholder
 from geminids.launch.permissions import Verdicts
 from geminids.launch.refused import Refused
 from geminids.launch.workspace import Found
@@ -63,6 +63,7 @@ class WarmPlan(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None
     gemini: Gemini
     auth: Auth
+    route: Route
     secrets: frozenset[str]
     verdicts: Verdicts
     trusted: bool
@@ -76,7 +77,7 @@ class WarmPlan(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def signs_in_sessions(self) -> bool:
         """Whether each session brings a token of its own in place of the key."""
-        return self.env.get("GEMINI_API_KEY") == STAND_IN
+        return self.route.signs_in_by_session
 
     @property
     def key(self) -> Key:
@@ -90,7 +91,8 @@ def make_warm_plan(
     asks: bool,
     environ: Mapping[str, str] | None = None,
     places: Places | None = None,
-    gate: Gate | None = None,
+    connect: Connect = placeholder,
+    budget: bool = False,
 ) -> WarmPlan:
     """Plan a session and write out the home that its process needs; raises `Refused` where it cannot work.
 
@@ -98,15 +100,12 @@ def make_warm_plan(
     """
     environ = os.environ if environ is None else environ
     places = Places.of(environ) if places is None else places
-    ground = make_ground(options, environ, places, gate, warm=Warmth(asks))
-    _check_release(ground.gemini.release)
+    ground = make_ground(options, environ, places, connect, warm=Warmth(asks), budget=budget)
     trusted, env = _trust(ground, options)
-    flag = ground.gemini.release.acp_flag
-    assert flag is not None
     return WarmPlan(
         argv=(
             *ground.gemini.command(places, lasting=True),
-            flag,
+            "--acp",
             "--approval-mode=default",
             *folder_flags(options),
             *policy_flags(ground.terms, env),
@@ -119,6 +118,7 @@ def make_warm_plan(
         model=options.model,
         gemini=ground.gemini,
         auth=ground.auth,
+        route=ground.route,
         secrets=ground.secrets,
         verdicts=ground.terms.verdicts,
         trusted=trusted,
@@ -134,15 +134,9 @@ def too_cold(options: Options) -> str | None:
         return "the id of a new session cannot be chosen there"
     if options.schema is not None or options.retries or options.fallback_models:
         return "further attempts resume a stored session"
-    if options.telemetry:
+    if options.telemetry is not None:
         return "telemetry is written by a process, not by a run"
     return None
-
-
-def _check_release(release: Release) -> None:
-    missing = release.lacks("warm")
-    if missing:
-        raise Refused("cli_unsupported", missing, "Install a newer release with `geminids install`.")
 
 
 def _trust(ground: Ground, options: Options) -> tuple[bool, dict[str, str]]:
@@ -162,6 +156,7 @@ def _trust(ground: Ground, options: Options) -> tuple[bool, dict[str, str]]:
             "untrusted_folder",
             f"approval={options.approval} needs a folder without settings of its own on the warm lane",
             "Run it headless, trust the folder with trust_workspace, or use approval='default'.",
+            headless_can=True,
         )
     return False, env
 

@@ -14,7 +14,7 @@ from geminids.launch.dotenv import names_in
 from geminids.launch.settings import Settings, SettingsProblem, read_settings
 from geminids.launch.texts import TextProblem, check_texts
 
-__all__ = ["Found", "Hook", "Workspace", "WorkspaceProblem", "look_at"]
+__all__ = ["Found", "Workspace", "WorkspaceProblem", "look_at"]
 
 _BIGGEST = 4 * 1024 * 1024
 _MOST_FOLDERS = 500
@@ -41,35 +41,17 @@ class Found(msgspec.Struct, frozen=True):
         return f"{self.kind} {self.name} ({self.file})" if self.name else f"{self.kind} ({self.file})"
 
 
-class Hook(msgspec.Struct, frozen=True):
-    """A hook by the name that the CLI knows it by."""
-
-    event: str
-    name: str
-
-
 class Workspace(msgspec.Struct, frozen=True, kw_only=True):
     """What the folder brings with it."""
 
     cwd: Path
     settings: Settings = {}
-    env_files: tuple[str, ...] = ()
     env_names: tuple[str, ...] = ()
     gemini_env_names: tuple[str, ...] = ()
     """Those of them that stand in a `.gemini/.env`: there is no setting that keeps the CLI from reading it."""
     skills: tuple[str, ...] = ()
-    agents: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
     found: tuple[Found, ...] = ()
-
-    @property
-    def hooks(self) -> tuple[Hook, ...]:
-        return tuple(_hooks(self.settings))
-
-    @property
-    def servers(self) -> tuple[str, ...]:
-        servers = self.settings.get("mcpServers")
-        return tuple(servers) if isinstance(servers, dict) else ()
 
 
 def look_at(
@@ -79,7 +61,6 @@ def look_at(
     texts: Sequence[str] = ("GEMINI.md",),
     *,
     further: Sequence[str] = (),
-    all_above: bool = False,
 ) -> Workspace:
     """Read the folder's own `.gemini`, `.agents` and `.env`; raises `WorkspaceProblem` for what cannot be read.
 
@@ -94,7 +75,7 @@ def look_at(
     names = {file: _names_in(file) for file in env_files}
     agents = () if is_home else _entries(own / "agents", (".md", ".toml"))
     commands = () if is_home else _commands(own / "commands")
-    _check_texts(cwd, texts, further, all_above)
+    _check_texts(cwd, texts, further)
     found = [
         *_found_in_settings(settings, ".gemini/settings.json"),
         *(Found("env file", _telling(file), _short(file, folder)) for file in env_files),
@@ -110,11 +91,9 @@ def look_at(
     return Workspace(
         cwd=folder,
         settings=settings,
-        env_files=tuple(map(str, env_files)),
         env_names=_all(names.values()),
         gemini_env_names=_all(found for file, found in names.items() if file.parent.name == ".gemini"),
         skills=tuple(skill.name for skill in skills),
-        agents=agents,
         commands=commands,
         found=tuple(found),
     )
@@ -145,8 +124,8 @@ def _settings(file: Path) -> Settings:
 
 
 def _found_in_settings(settings: Settings, file: str) -> Iterator[Found]:
-    for hook in _hooks(settings):
-        yield Found("hook", f"{hook.event} {hook.name}", file)
+    for event, name in _hooks(settings):
+        yield Found("hook", f"{event} {name}", file)
     servers = settings.get("mcpServers")
     for name in servers if isinstance(servers, dict) else ():
         yield Found("MCP server", name, file)
@@ -154,7 +133,7 @@ def _found_in_settings(settings: Settings, file: str) -> Iterator[Found]:
         if name == "$schema" or (name == "mcpServers" and isinstance(value, dict)):
             continue
         if name == "hooks" and isinstance(value, dict):
-            # Beside the events stand switches (to 0.24): one of them turns off hooks of the user's.
+            # Beside the events stand switches: one of them turns off hooks of the user's.
             value = {switch: value[switch] for switch in _HOOK_SWITCHES if switch in value}
         for path in _leaves(name, value):
             yield Found("setting", path, file)
@@ -170,8 +149,8 @@ def _leaves(path: str, value: Any) -> Iterator[str]:
             yield path
 
 
-def _hooks(settings: Settings) -> Iterator[Hook]:
-    """Every hook under the name by which it can be disabled: its own, or its command (hookRegistry.ts)."""
+def _hooks(settings: Settings) -> Iterator[tuple[str, str]]:
+    """Event and name of every hook: the name is its own, or its command (hookRegistry.ts)."""
     hooks = settings.get("hooks")
     for event, groups in hooks.items() if isinstance(hooks, dict) else ():
         for group in groups if isinstance(groups, list) else ():
@@ -179,7 +158,7 @@ def _hooks(settings: Settings) -> Iterator[Hook]:
             for hook in inner if isinstance(inner, list) else ():
                 if isinstance(hook, dict):
                     name = hook.get("name") or hook.get("command")
-                    yield Hook(event, name if isinstance(name, str) else "")
+                    yield event, name if isinstance(name, str) else ""
 
 
 def _env_files(folder: Path, home: Path) -> Iterator[Path]:
@@ -198,9 +177,9 @@ def _telling(file: Path) -> str:
     return f"with {', '.join(names)}" if names else ""
 
 
-def _check_texts(cwd: str, names: Sequence[str], further: Sequence[str], all_above: bool) -> None:
+def _check_texts(cwd: str, names: Sequence[str], further: Sequence[str]) -> None:
     try:
-        check_texts(cwd, names, further=further, all_above=all_above)
+        check_texts(cwd, names, further=further)
     except TextProblem as problem:
         hint = "Take it away, or run with trust_workspace if that file may be sent to the model."
         raise WorkspaceProblem(str(problem), hint) from None

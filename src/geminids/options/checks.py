@@ -16,9 +16,9 @@ from geminids.redact import Redactor, secrets_of
 
 __all__ = ["LIMITS", "NEED_GATEWAY", "make_options"]
 
-# What the gateway holds to the letter; without it, they are counted by what the run tells.
+# Limits that the gateway enforces before a request is sent.
 LIMITS = ("max_budget", "max_tokens", "max_requests", "day_budget", "day_tokens", "day_requests")
-# What only the gateway can hold: each is a promise that is broken where it is off.
+# The other options that only the gateway can honour.
 NEED_GATEWAY = ("requests_per_minute", "only_models", "key_from", "record")
 
 _LONGEST = 200
@@ -84,14 +84,14 @@ def _problems(options: Options) -> list[tuple[str, str]]:
 
 
 def _gateway_problems(options: Options) -> list[tuple[str, str]]:
-    """What of the gateway's options speaks against each other."""
+    """Options of the gateway that contradict each other."""
     modes = [name for name in ("offline", "record", "replay") if getattr(options, name)]
     found = []
     if len(modes) > 1:
         found.append((modes[1], f"cannot be given together with {modes[0]}"))
     if options.gateway == "off":
-        needy = [name for name in (*NEED_GATEWAY, "replay") if getattr(options, name)]
-        found += [(name, "needs the gateway, which is off") for name in needy]
+        needy = [name for name in (*LIMITS, *NEED_GATEWAY, "replay") if getattr(options, name)]
+        found += [(name, "needs the gateway; leave gateway='on'") for name in needy]
     return found
 
 
@@ -228,7 +228,7 @@ _CHECKS: dict[str, values.Check] = {
     "env": values.variables,
     "env_file": values.optional(values.file),
     "env_only": values.optional(values.each(values.variable_name)),
-    "telemetry": values.flag,
+    "telemetry": values.optional(values.text),
     "offline": values.flag,
     "gateway": values.one_of(*get_args(GatewayMode)),
     "key_from": values.optional(values.key_place),

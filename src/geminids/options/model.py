@@ -19,7 +19,7 @@ Approval = Literal["default", "auto_edit", "yolo", "plan"]
 Effort = Literal["none", "minimal", "low", "medium", "high"]
 Leftovers = Literal["end", "keep"]
 WhenBusy = Literal["wait", "fail"]
-GatewayMode = Literal["auto", "on", "off"]
+GatewayMode = Literal["on", "off"]
 
 MEGABYTE = 1024 * 1024
 
@@ -83,7 +83,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
     ] = False
     resume: Annotated[str | None, Meta(description="A session id of this `cwd`, or `latest`.")] = None
     session_id: Annotated[
-        str | None, Meta(description="The id for a new session (0.41 and newer); else the CLI makes one.")
+        str | None, Meta(description="The id for a new session; else the CLI makes one.")
     ] = None
     fresh: Annotated[bool, Meta(description="Begin a new session where the one to resume is gone.")] = False
     when_busy: Annotated[WhenBusy, Meta(description="What to do where another run works in the session.")] = (
@@ -207,18 +207,18 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, for
         Meta(description="Pass on no variable of this process but these and what a program needs to start."),
     ] = None
     telemetry: Annotated[
-        bool, Meta(description="Let the CLI write down each request to the model, and count them.")
-    ] = False
+        str | None, Meta(description="Let the CLI write its own telemetry log to this file.")
+    ] = None
     offline: Annotated[bool, Meta(description="Talk to the built-in scripted model: no key, no network.")] = (
         False
     )
     gateway: Annotated[
         GatewayMode,
         Meta(
-            description="Whether requests go through our own gateway, so that no tool can reach the key; `auto` "
-            "where a budget, a recording or an untrusted folder with a shell asks for it."
+            description="`on`: requests go through our gateway, which counts and limits them and keeps the key from "
+            "the agent's tools. `off`: the CLI talks to the API itself; limits, record and replay are refused."
         ),
-    ] = "auto"
+    ] = "on"
     key_from: Annotated[
         str | None,
         Meta(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from geminids.prices.budget import Budget
 from geminids.prices.file import read_prices
-from geminids.prices.price import Price, Tokens, price_for_gateway, price_of, pricing, warm_up
+from geminids.prices.price import Price, Tokens, price_of, pricing, warm_up
 from geminids.prices.table import ModelRate, PriceTable, RateTier
 
 __all__ = [
@@ -14,7 +14,6 @@ __all__ = [
     "PriceTable",
     "RateTier",
     "Tokens",
-    "price_for_gateway",
     "price_of",
     "pricing",
     "read_prices",

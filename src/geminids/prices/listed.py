@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from geminids.gateway.fork import importing
 from geminids.prices.remembered import Prices, Steps, recall, remember
-from geminids.prices.table import Rates, bare
+from geminids.prices.table import Rates, bare, names_of
 
 if TYPE_CHECKING:
     from genai_prices.types import ModelInfo
 
 __all__ = ["asked", "listed_rates", "load"]
 
-# A piece at the end of a name that says which issue of a model it is, and nothing about its price.
-_ISSUE = re.compile(r"-(?:\d{2,8}|\d{2}-\d{2,4}|preview|latest|exp|experimental|stable|customtools)$")
 # A model that every run may meet: where its price is remembered, so are those of all of Google's.
 _USUAL = "gemini-2.5-pro"
 
@@ -32,9 +30,7 @@ def load() -> None:
 def listed_rates(model: str, tokens_in: int, on: date) -> Rates | None:
     """What a request with so much input costs on that day; None where the library does not know the model.
 
-    The name is looked up as it is. Where that finds nothing, what only names an issue of the model is taken off its
-    end, piece by piece: `gemini-2.5-flash-001` costs what `gemini-2.5-flash` does. `lite`, `image`, `tts` and `live`
-    are other models, and stay.
+    The name is looked up as it is, and then without its version (`names_of`).
     """
     steps = _steps(bare(model), on)
     if steps is None:
@@ -100,21 +96,15 @@ def _steps_of(price: Any) -> Steps | None:
 
 def _found(name: str) -> ModelInfo | None:
     models = _models()
-    while name:
-        for model in models:
-            if model.is_match(name):
-                return model
-        shorter = _ISSUE.sub("", name)
-        if shorter == name:
-            break
-        name = shorter
-    return None
+    return next((model for one in names_of(name) for model in models if model.is_match(one)), None)
 
 
 def _models() -> list[ModelInfo]:
-    from genai_prices.data_snapshot import get_snapshot  # late: 165 ms
+    with importing():
+        from genai_prices.data_snapshot import get_snapshot  # late: 165 ms
 
-    return next(provider.models for provider in get_snapshot().providers if provider.id == "google")
+        snapshot = get_snapshot()  # imports the prices themselves
+    return next(provider.models for provider in snapshot.providers if provider.id == "google")
 
 
 def _is_custom() -> bool:

@@ -5,30 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from typing import Literal, Protocol
+from typing import Literal
 
 import msgspec
 
+from geminids.gateway.told import Tokens
 from geminids.prices.table import PriceTable, rates_in
 
-__all__ = ["Price", "Tokens", "price_for_gateway", "price_of", "pricing", "warm_up"]
+__all__ = ["Price", "Tokens", "price_of", "pricing", "warm_up"]
 
 _MILLION = Decimal(1_000_000)
-
-
-class Tokens(Protocol):
-    """The tokens of one request: input includes cached, output excludes thinking. `TokensUsed` is one."""
-
-    @property
-    def input(self) -> int | None: ...
-    @property
-    def cached(self) -> int | None: ...
-    @property
-    def output(self) -> int | None: ...
-    @property
-    def thinking(self) -> int | None: ...
-    @property
-    def tool(self) -> int | None: ...
 
 
 class Price(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,16 +77,8 @@ def price_of(
     )
 
 
-def price_for_gateway(model: str, tokens: Tokens) -> Decimal | None:
-    """The list price of a request of now, as a purse asks for it."""
-    price = price_of(model, tokens)
-    return price.usd if price is not None else None
-
-
 def pricing(table: PriceTable | None) -> Callable[[str, Tokens], Decimal | None]:
-    """The price of a request of now by this table, else by the list, as a purse asks for it."""
-    if not table:
-        return price_for_gateway
+    """A function that prices a request of today by this table, else by the list."""
 
     def price(model: str, tokens: Tokens) -> Decimal | None:
         found = price_of(model, tokens, table=table)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import zlib
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import date
@@ -14,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from geminids.config.places import Places, private_dir
+from geminids.config.places import Places, write_private
 
 __all__ = ["Prices", "Steps", "forget", "recall", "remember"]
 
@@ -26,8 +25,6 @@ Prices = tuple[tuple[date, Steps, Steps, Steps], ...]
 # More names than there are models: what session files hold is anybody's.
 _MOST = 1000
 _LONGEST = 200
-_LARGEST = 2_000_000
-_DEAREST = 1_000_000
 _VERSION = re.compile(r"genai_prices-(.+)\.dist-info")
 
 
@@ -54,17 +51,8 @@ def remember(found: Mapping[str, Prices | None]) -> None:
     library, place = _library(), _folder()
     if library is None or place is None:
         return
-    body = msgspec.json.encode(_Kept(library, dict(known)))
-    draft = place / f".listed.{os.getpid()}.{os.urandom(4).hex()}"
-    try:
-        private_dir(place)
-        fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0), 0o600)
-        with open(fd, "wb") as file:
-            file.write(b"%08x\n" % zlib.crc32(body) + body)
-        os.replace(draft, place / "listed")
-    except OSError:
-        with suppress(OSError):
-            draft.unlink()
+    with suppress(OSError):
+        write_private(place / "listed", msgspec.json.encode(_Kept(library, dict(known))))
 
 
 def forget() -> None:
@@ -78,48 +66,10 @@ def _known() -> dict[str, Prices | None]:
     if library is None or place is None:
         return {}
     try:
-        kept = _read(place / "listed")
+        kept = msgspec.json.decode((place / "listed").read_bytes(), type=_Kept)
     except (OSError, ValueError, RecursionError):  # also what msgspec raises
         return {}
-    return kept.models if kept.of == library and all(map(_sound, kept.models.values())) else {}
-
-
-def _read(file: Path) -> _Kept:
-    fd = os.open(file, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
-    with open(fd, "rb", buffering=0) as opened:
-        found = os.fstat(fd)
-        # Somebody else's prices are not ours.
-        if found.st_size > _LARGEST or found.st_mode & 0o022 or found.st_uid != _user(found.st_uid):
-            raise ValueError("not a file that we have written")
-        data = opened.read()
-    check, _, body = data.partition(b"\n")
-    if check != b"%08x" % zlib.crc32(body):
-        raise ValueError("damaged")
-    return msgspec.json.decode(body, type=_Kept)
-
-
-def _user(otherwise: int) -> int:
-    return os.getuid() if hasattr(os, "getuid") else otherwise
-
-
-def _sound(prices: Prices | None) -> bool:
-    """Whether these can be prices at all: days and tiers in their order, and no price that nobody can count with."""
-    if prices is None:
-        return True
-    days = [line[0] for line in prices]
-    return (
-        bool(days)
-        and days[0] == date.min
-        and days == sorted(days)
-        and all(
-            steps
-            and steps[0][0] == 0
-            and [above for above, _ in steps] == sorted(above for above, _ in steps)
-            and all(dollars.is_finite() and 0 <= dollars <= _DEAREST for _, dollars in steps)
-            for line in prices
-            for steps in line[1:]
-        )
-    )
+    return kept.models if kept.of == library else {}
 
 
 def _folder() -> Path | None:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from fnmatch import fnmatchcase
 from functools import lru_cache
 
 import msgspec
 
-__all__ = ["ModelRate", "PriceTable", "RateTier", "Rates", "bare", "rates_in"]
+__all__ = ["ModelRate", "PriceTable", "RateTier", "Rates", "bare", "names_of", "rates_in"]
+
+# The end of a name that only says which version of a model it is.
+_VERSION = re.compile(r"-(?:\d{2,8}|\d{2}-\d{2,4}|preview|latest|exp|experimental|stable|customtools)$")
 
 
 class RateTier(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -80,15 +84,30 @@ def bare(model: str) -> str:
     return model.rpartition("/")[2].strip().lower()
 
 
+def names_of(model: str) -> Iterator[str]:
+    """The name, and then shorter ones without what only names a version of the model: the API serves
+    `gemini-2.5-flash-001` to those who ask for `gemini-2.5-flash`. `lite`, `image`, `tts` and `live` are other models.
+
+    >>> list(names_of("models/gemini-2.5-flash-preview-09-2025"))
+    ['gemini-2.5-flash-preview-09-2025', 'gemini-2.5-flash-preview', 'gemini-2.5-flash']
+    """
+    name, shorter = "", bare(model)
+    while shorter != name:
+        name = shorter
+        yield name
+        shorter = _VERSION.sub("", name)
+
+
 def rates_in(table: PriceTable, model: str, tokens_in: int) -> Rates | None:
     """What a request with so much input costs by this table; None where no line fits the model.
 
     >>> rates_in([ModelRate(model="gemini-9*", input=1, output=2)], "gemini-9-pro", 10)
     Rates(input=Decimal('1'), cached=Decimal('1'), output=Decimal('2'))
     """
-    for rate in table:
-        if fnmatchcase(bare(model), bare(rate.model)):
-            return _rates(_tier(rate, tokens_in))
+    for name in names_of(model):
+        for rate in table:
+            if fnmatchcase(name, bare(rate.model)):
+                return _rates(_tier(rate, tokens_in))
     return None
 
 

@@ -7,9 +7,19 @@ import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 
-from geminids.process.windows import taskkill
+__all__ = ["Child", "spawn", "taskkill"]
 
-__all__ = ["Child", "spawn"]
+
+def taskkill(pid: int, *, force: bool) -> tuple[str, ...]:
+    """The command that ends a process and its tree: the `.cmd` shim alone would leave its node behind.
+
+    >>> taskkill(42, force=True)
+    ('taskkill', '/PID', '42', '/T', '/F')
+    """
+    if pid <= 0:
+        raise ValueError(f"{pid} is no process id")
+    return ("taskkill", "/PID", str(pid), "/T", *(("/F",) if force else ()))
+
 
 # Fewer and larger reads; Linux alone can set it, and may refuse.
 _PIPE_SIZE = 1024 * 1024
@@ -125,15 +135,8 @@ class Child:
             return (
                 subprocess.run(taskkill(self.pid, force=name == "KILL"), capture_output=True).returncode == 0
             )
-        return self._to_group(signal.SIGKILL if name == "KILL" else signal.SIGTERM)
-
-    def freeze(self) -> bool:
-        """Let the child's own group do nothing more until it is killed; False where that cannot be (Windows)."""
-        return os.name != "nt" and self._popen.poll() is None and self._to_group(signal.SIGSTOP)
-
-    def _to_group(self, number: int) -> bool:
         try:
-            os.killpg(self.pid, number)
+            os.killpg(self.pid, signal.SIGKILL if name == "KILL" else signal.SIGTERM)
         except OSError:
             return False
         return True

@@ -52,24 +52,15 @@ class Mark(msgspec.Struct, frozen=True):
             return True
 
 
-_nonce = ""
+_nonce = (0, "")
 
 
 def _host_nonce() -> str:
     """One random word a host process; a fork is a host of its own."""
     global _nonce
-    if not _nonce:
-        _nonce = os.urandom(6).hex()
-    return _nonce
-
-
-def _forget() -> None:
-    global _nonce
-    _nonce = ""
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
+    if _nonce[0] != os.getpid():
+        _nonce = (os.getpid(), os.urandom(6).hex())
+    return _nonce[1]
 
 
 def new_mark(run_id: str) -> Mark:

@@ -25,20 +25,18 @@ def _never() -> bool:
 
 
 async def end_tree(
-    child: Child, mark: Mark, grace: float, *, hurry: Callable[[], bool] = _never, at_once: bool = False
+    child: Child, mark: Mark, grace: float, *, hurry: Callable[[], bool] = _never
 ) -> list[Ended]:
     """End the child and all that belongs to its run; return what had to be ended.
 
     The descendants are looked up before the first signal: once a parent is gone, a tool's shell, which lives
-    in a session of its own, could be found by its mark alone. `hurry()` true cuts the grace short. `at_once`: the
-    child's own group is killed and not asked, and what it has started has the grace.
+    in a session of its own, could be found by its mark alone. `hurry()` true cuts the grace short.
     """
     herd = Herd(lambda: marked(str(mark)))
     first = herd.gather(child.pid)
     group = [member for member in first if _in_group(member.pid, child.pid)]
-    how = "KILL" if at_once else "TERM"
-    if child.signal_group(how):
-        herd.note_signalled(group, how)
+    if child.signal_group("TERM"):
+        herd.note_signalled(group, "TERM")
         herd.signal([member for member in first if member not in group], "TERM")
     else:
         herd.signal(first, "TERM")

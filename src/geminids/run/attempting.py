@@ -12,16 +12,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from geminids.errors import SessionError
-from geminids.events.fold import Fold
-from geminids.events.ledger import Ledger
-from geminids.events.model import EndedProcess, Level, TokensUsed, Usage
-from geminids.launch.plan import TELEMETRY, Refused
+from geminids.events.model import EndedProcess, Level, Usage
+from geminids.launch.plan import Refused
 from geminids.options import Options
 from geminids.run.attempts import After, Attempts
 from geminids.run.claim import Claim
-from geminids.run.errands import Errands
 from geminids.run.lanes import Lanes
-from geminids.run.outbox import Outbox
+from geminids.run.recorder import RunRecorder
 from geminids.wire.endings import Ending
 
 if TYPE_CHECKING:
@@ -56,26 +53,20 @@ class Attempting:
         attempts: Attempts,
         lanes: Lanes,
         claim: Claim,
-        ledger: Ledger,
-        outbox: Outbox,
-        fold: Fold,
-        errands: Errands,
+        recorder: RunRecorder,
     ) -> None:
         self._attempts = attempts
         self._lanes = lanes
         self._claim = claim
-        self._ledger = ledger
-        self._outbox = outbox
-        self._fold = fold
-        self._errands = errands
+        self._recorder = recorder
+        self._ledger = recorder.ledger
+        self._fold = recorder.fold
         self._prompt = attempts.prompt
         self._stop: str | None = None
         self._between: anyio.Event | None = None
         """There while the next attempt is waited for."""
         self._until: float | None = None
         self._since = datetime.now(UTC)
-        self._last_usage: tuple[object, Usage | None] | None = None
-        """The lane whose tokens are told, and its usage."""
         self.lane: HeadlessLane | WarmLane | None = None
         self.ended: tuple[EndedProcess, ...] = ()
         """What had to be ended in the attempts before the last."""
@@ -129,11 +120,7 @@ class Attempting:
 
         import anyio
 
-        self.usage()
         ending = self._of_the_whole(lane.ending())
-        if ending.failure is not None and ending.failure.http_status is None:
-            # Without the gateway nobody knows whether its last request was answered, and paid for.
-            self._ledger.uncounted += self._ledger.aside is None
         over = partial(
             self._attempts.over,
             ending,
@@ -195,10 +182,6 @@ class Attempting:
         except BaseException:
             self._ledger.attempt -= 1
             raise
-        if lane.pid is None:
-            # Others have used the budget up meanwhile. Nothing was started, so that all else is told of the one before.
-            self._ledger.attempt -= 1
-            return lane.ending()
         self.ended += before.ended
         self._attempts.begun(again, usage)
         self.lane = lane
@@ -249,31 +232,14 @@ class Attempting:
 
     def _tell(self, level: Level, text: str) -> None:
         # Not `attempt`: that is the CLI's own, which tries a request again.
-        self._outbox.put([self._ledger.notice(level, "next_attempt", self.redacted(text))])
+        self._recorder.notice(level, "next_attempt", self.redacted(text))
 
     def redacted(self, text: str) -> str:
         return self.lane.redacted(text) if self.lane is not None else text
 
     def usage(self) -> Usage | None:
-        """The tokens of the last attempt, by its requests where those are known; what is new is put out."""
-        if self.lane is None:
-            return None
-        if self._last_usage is None or self._last_usage[0] is not self.lane:
-            written = self._written_down()
-            new, usage = self.lane.usage(self._fold.tokens, written)
-            self._last_usage = (self.lane, usage)
-            self._fold.add(new)
-            self._outbox.put([*new, *(self._errands.note(new) if written is not None else ())])
-        return self._last_usage[1]
-
-    def _written_down(self) -> list[TokensUsed] | None:
-        """The requests that the CLI has written down, where it was told to."""
-        if self._lanes.scratch is None or not self._attempts.options.telemetry:
-            return None
-        from geminids.events.from_telemetry import tokens_used
-        from geminids.wire.telemetry import responses_in
-
-        return tokens_used(responses_in(self._lanes.scratch.folder / TELEMETRY), Ledger())
+        """The tokens of the last attempt."""
+        return self.lane.usage(self._fold.tokens) if self.lane is not None else None
 
 
 def _found(session_id: str, options: Options) -> SessionInfo | None:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, TypeGuard
 
 import msgspec
 
-from geminids.events.model import ModelUsage, Usage
+from geminids.events.model import Usage
 from geminids.options import Options
 from geminids.outcome import Failure
 from geminids.run.retrying import Again, Stands, retry_of
+from geminids.run.usage import sum_of
 from geminids.run.wanted import Wanted
 from geminids.wire.endings import Ending
 from geminids.wire.hints import hint_for
 
-__all__ = ["After", "Attempts", "sum_of"]
+__all__ = ["After", "Attempts"]
 
 _ASK_AGAIN = (
     "Your answer is not valid by the JSON Schema that was asked for:\n\n{problems}\n\n"
@@ -154,30 +155,3 @@ def _is_command(prompt: str, options: Options) -> bool:
 def _is_text(given: Any) -> TypeGuard[str]:
     """What is no text is refused when the run is planned, not here."""
     return isinstance(given, str)
-
-
-def sum_of(usages: Sequence[Usage | None]) -> Usage | None:
-    """The tokens of several attempts together; what one of them does not know, nobody knows."""
-    if any(usage is None for usage in usages):
-        known = [usage for usage in usages if usage is not None]
-        # An attempt that never reached the model has no usage, and has cost nothing that is known.
-        return sum_of(known) if known else None
-    names = ("input", "cached", "output", "thinking", "tool", "total", "requests")
-    totals = {name: _sum([getattr(usage, name) for usage in usages]) for name in names}
-    models: dict[str, list[ModelUsage]] = {}
-    for usage in usages:
-        for model in usage.models if usage is not None else ():
-            models.setdefault(model.model, []).append(model)
-    return Usage(
-        **totals,
-        models=tuple(
-            ModelUsage(
-                model=name, **{part: _sum([getattr(one, part) for one in same]) for part in names[:-1]}
-            )
-            for name, same in models.items()
-        ),
-    )
-
-
-def _sum(counts: Sequence[int | None]) -> int | None:
-    return None if None in counts else sum(count or 0 for count in counts)

@@ -18,7 +18,7 @@ from geminids.launch.home import SourceHome, source_home
 from geminids.launch.settings import SettingsProblem
 from geminids.options import Options, make_options
 from geminids.toolchain import Gemini, find, find_node
-from geminids.toolchain.releases import NEWEST_TESTED, OLDEST_TESTED
+from geminids.toolchain.releases import NEWEST_TESTED, OLDEST_SUPPORTED
 
 __all__ = [
     "Check",
@@ -128,17 +128,15 @@ def cli(scene: Scene) -> Check:
 
 
 def cli_version(scene: Scene) -> Check:
-    """Whether this release was tried, and can do what the options ask for."""
+    """Whether geminids runs this release, and is tested with it."""
     code = "cli_version"
     if not isinstance(scene.gemini, Gemini):
         return Check(code, "skipped", "there is no CLI to ask")
     release = scene.gemini.release
-    needed = ["stream_json"] + (["private_home"] if scene.options.home != "user" else [])
-    missing = [what for name in needed if (what := release.lacks(name))]
-    if missing:
-        return Check(code, "error", "; ".join(missing), "Run: geminids install")
-    span = f"{OLDEST_TESTED} to {NEWEST_TESTED}.x"
-    if release.tested:
+    if refused := release.why_refused:
+        return Check(code, "error", refused, "Run: geminids install")
+    span = f"{OLDEST_SUPPORTED} to {NEWEST_TESTED}.x"
+    if release.is_tested:
         return Check(code, "ok", f"{release.version} is a release that geminids is tested with ({span})")
     hint = f"It is taken to work as {NEWEST_TESTED}; if it does not, install a tested one: geminids install 0.61.0"
     return Check(code, "warning", f"{release.name} is not tested with geminids (tested: {span})", hint)
@@ -164,18 +162,15 @@ def cwd(scene: Scene) -> Check:
 
 
 def trust(scene: Scene) -> Check:
-    """From 0.39.1 a headless run works in a trusted folder only."""
+    """Whether the CLI would take the folder for a trusted one: a headless run works nowhere else."""
     if not isinstance(scene.gemini, Gemini):
         return Check("trust", "skipped", "it depends on the release, and there is no CLI")
-    release = scene.gemini.release
-    if not release.needs_trust:
-        return Check("trust", "ok", f"{release.name} asks for no trust in headless runs")
     said = scene.env.get("GEMINI_CLI_TRUST_WORKSPACE") or "true"
     # Without trust_workspace a run does not hand it on.
     if said != "true" and scene.options.trust_workspace:
         detail = f"GEMINI_CLI_TRUST_WORKSPACE={said} in the environment: the CLI would refuse to run"
         return Check("trust", "error", detail, "Take it out of the environment, or set it to true.")
-    if release.restricted_mode and scene.env.get("GEMINI_RESTRICTED_MODE") == "true":
+    if scene.gemini.release.restricted_mode and scene.env.get("GEMINI_RESTRICTED_MODE") == "true":
         detail = "GEMINI_RESTRICTED_MODE=true in the environment: the CLI would refuse to run"
         return Check("trust", "error", detail, "Take it out of the environment.")
     what = "is trusted for this run alone" if scene.options.trust_workspace else "has no power in a run"

@@ -1,7 +1,8 @@
-"""What a run costs: its requests one by one where they are known, else its sums."""
+"""What a run costs: the price of each request, and their sum."""
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -10,204 +11,135 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from geminids.errors import GeminidsError
 from geminids.events.cost import Basis, Cost, ModelCost
-from geminids.events.fold import Fold
-from geminids.events.ledger import Ledger, without_blanks
 from geminids.events.model import ModelUsage, TokensUsed, Usage
 from geminids.launch.auth import AuthMode
+from geminids.launch.refused import Refused
 from geminids.options import Options
-from geminids.outcome import Outcome
 
 if TYPE_CHECKING:
-    from geminids.prices import PriceTable
+    from geminids.prices import PriceTable, Tokens
 
-__all__ = ["Bill", "bill_of", "cost_of", "prepare"]
+__all__ = ["Prices", "check_prices", "load_prices_early"]
+
+_log = logging.getLogger("geminids.run")
 
 
-class Bill(msgspec.Struct, frozen=True, kw_only=True):
-    """Who pays for a run, by which prices, and whether the gateway has seen each of its requests.
+class Prices:
+    """Prices the requests of one run.
 
-    `model` is what was asked for: old releases tell sums without a name. `summed`: the CLI counts for itself, so that
-    a request which its journal does not have is missed. `free`: no real model was asked.
+    `auth_mode` says who pays: with an API key the list price is paid; Vertex and accounts have bills of their own, and
+    only the caller's price table (`options.prices`) knows what is paid.
     """
 
-    auth_mode: AuthMode
-    model: str | None = None
-    prices: str | None = None
-    overseen: bool = False
-    summed: bool = True
-    free: bool = False
+    def __init__(self, options: Options, auth_mode: AuthMode, *, metered: bool) -> None:
+        """`metered`: the gateway sees each request."""
+        self.free = options.offline or options.replay is not None
+        self._auth_mode: AuthMode = "none" if self.free else auth_mode
+        self._file = options.prices
+        self._model = options.model
+        self._metered = metered
+        self._table: PriceTable | None = None
+        self._has_failed = False
+        self.loaded = self.free
 
+    def load(self) -> None:
+        """Load the price list and the caller's table. It takes a sixth of a second the first time."""
+        if self.loaded:
+            return
+        try:
+            from geminids.prices import read_prices, warm_up
 
-def bill_of(
-    options: Options, auth_mode: AuthMode, *, model: str | None, overseen: bool, summed: bool = True
-) -> Bill:
-    free = _is_free(options)
-    return Bill(
-        auth_mode="none" if free else auth_mode,
-        model=model,
-        prices=options.prices,
-        overseen=overseen,
-        summed=summed,
-        free=free,
-    )
+            warm_up()
+            self._table = None if self._file is None else read_prices(self._file)
+        except Exception:
+            # Pricing must not end a run: its requests then have no price, and its cost is unknown.
+            _log.exception("the prices cannot be loaded")
+            self._has_failed = True
+        self.loaded = True
 
+    def priced(self, used: TokensUsed) -> TokensUsed:
+        """The same request with its price. An HTTP error costs nothing, whatever the model."""
+        if self.free or used.is_http_error:
+            return msgspec.structs.replace(used, price=Decimal(0))
+        if used.input is None:
+            return used
+        paid, listed = self._price(used.model, used, used.at)
+        price = listed if paid is None else paid
+        return used if price is None else msgspec.structs.replace(used, price=price)
 
-def _is_free(options: Options) -> bool:
-    """Whether no real model is asked."""
-    return options.offline or options.replay is not None
+    def total(self, requests: Sequence[TokensUsed], usage: Usage | None) -> Cost:
+        """What these requests of all attempts cost. Without the gateway, `usage` is the CLI's own."""
+        if self.free:
+            return Cost(usd=Decimal(0), basis="exact", auth_mode=self._auth_mode)
+        if self._metered:
+            answered = [request for request in requests if not request.is_http_error]
+            known = [request for request in answered if request.input is not None]
+            basis: Basis = "exact" if len(known) == len(answered) else "estimate"
+            if answered and not known:
+                return Cost(basis="unknown", auth_mode=self._auth_mode)
+            return self._sum([(request.model, request, request.at) for request in known], basis)
+        sums = self._estimated(requests, usage)
+        return self._sum(sums, "estimate") if sums else Cost(basis="unknown", auth_mode=self._auth_mode)
 
+    def _estimated(
+        self, requests: Sequence[TokensUsed], usage: Usage | None
+    ) -> list[tuple[str | None, Tokens, int | None]]:
+        """Without the gateway: the CLI's totals by model, which include its router, or else the journal's requests."""
+        models = [model for model in usage.models if model.input or model.output] if usage else []
+        if models:
+            return [(model.model, _with_thinking(model), None) for model in models]
+        return [(request.model or self._model, request, request.at) for request in requests]
 
-def prepare(options: Options) -> None:
-    """Have the prices at hand when the run ends: to be called when the CLI has loaded, and waits for its first answer.
+    def _sum(self, parts: Sequence[tuple[str | None, Tokens, int | None]], basis: Basis) -> Cost:
+        by_model: dict[str, tuple[_Sum, _Sum]] = {}
+        unpriced: dict[str, None] = {}
+        paid, listed = _Sum(), _Sum()
+        for model, tokens, at in parts:
+            money, by_list = self._price(model, tokens, at)
+            if money is None and by_list is None:
+                unpriced[model or "a model without a name"] = None
+            own = by_model.setdefault(model or "", (_Sum(), _Sum()))
+            for total, amount in ((paid, money), (own[0], money), (listed, by_list), (own[1], by_list)):
+                total.add(amount)
+        known = paid.value is not None or listed.value is not None
+        return Cost(
+            usd=paid.value,
+            basis=basis if known else "unknown",
+            list_price=listed.value,
+            auth_mode=self._auth_mode,
+            models=tuple(
+                ModelCost(model=model, usd=usd.value, list_price=price.value)
+                for model, (usd, price) in by_model.items()
+                if model
+            ),
+            unpriced=tuple(unpriced),
+        )
 
-    Not before: they take a sixth of a second of what the CLI needs to load.
-    """
-    global _prepared
-    if not _prepared and not _is_free(options):
-        _prepared = True
-        threading.Thread(target=_warm_up, name="geminids-prices", daemon=True).start()
+    def _price(
+        self, model: str | None, tokens: Tokens, at: int | None
+    ) -> tuple[Decimal | None, Decimal | None]:
+        """What is paid for these tokens, and their list price."""
+        self.load()
+        if self._has_failed:
+            return None, None
+        try:
+            from geminids.prices import price_of
 
-
-_prepared = False
-
-
-def _warm_up() -> None:
-    from geminids.prices import warm_up
-
-    warm_up()
-
-
-def cost_of(fold: Fold, ledger: Ledger, usage: Usage | None, bill: Bill, outcome: Outcome) -> Cost:
-    """What all attempts of a run cost together; `usage` is that of all of them, or of those that have told one."""
-    if bill.free:
-        return Cost(usd=Decimal(0), basis="exact", auth_mode=bill.auth_mode)
-    try:
-        parts, basis = _counted(fold, ledger, usage, bill, outcome)
-        return _priced(parts, basis, bill)
-    except Exception:
-        # A mistake of ours about money must not cost the caller the ending.
-        return Cost(basis="unknown", auth_mode=bill.auth_mode)
-
-
-class _Part(msgspec.Struct, frozen=True, kw_only=True):
-    """Tokens that are priced together: one request, or the sums of several, whose tier nobody knows (`sums`)."""
-
-    model: str | None
-    input: int | None
-    cached: int | None
-    output: int | None
-    thinking: int | None
-    tool: int | None
-    at: int | None = None
-    sums: bool = False
-
-
-def _counted(
-    fold: Fold, ledger: Ledger, usage: Usage | None, bill: Bill, outcome: Outcome
-) -> tuple[list[_Part], Basis]:
-    """What is to be priced, and how sure that is."""
-    requests = [*fold.earlier, *fold.tokens]
-    parts = [_request(one) for one in requests]
-    if bill.overseen:
-        if not parts and ledger.uncounted:
-            return [], "unknown"
-        return parts, "exact" if not ledger.uncounted and all(map(_whole, parts)) else "estimate"
-    if usage is not None and not _agree(usage, requests) and not _agree(usage, fold.tokens):
-        parts = _sums(usage, bill)
-        return parts, "estimate" if parts else "unknown"
-    if not parts:
-        return [], "unknown"
-    whole = _is_whole(fold, ledger, usage, bill, outcome) and all(map(_whole, parts))
-    return _with_rest(parts, usage), "exact" if whole else "estimate"
-
-
-def _is_whole(fold: Fold, ledger: Ledger, usage: Usage | None, bill: Bill, outcome: Outcome) -> bool:
-    """Whether, without the gateway, no request can be missing: two that count for themselves have the same.
-
-    The journal has what was answered, and not what was cut, nor an answer that the CLI threw away and asked for anew.
-    """
-    requests = [*fold.earlier, *fold.tokens]
-    if not bill.summed or outcome != "success" or ledger.uncounted:
-        return False
-    if usage is None or usage.requests != len(requests):
-        return False
-    if len({one.attempt for one in requests}) != fold.attempts:
-        return False
-    return without_blanks(fold.text) <= ledger.written
-
-
-def _with_rest(parts: Sequence[_Part], usage: Usage | None) -> list[_Part]:
-    """What the CLI's total has over all that is known of a model is thinking, of the errand that tells none."""
-    if usage is None:
-        return list(parts)
-    by_model = bool(usage.models) and all(part.model for part in parts)
-    left: dict[str | None, int] = {one.model: one.total or 0 for one in usage.models}
-    left[None] = usage.total or 0
-    for part in parts:
-        for key in (part.model, None) if part.model else (None,):
-            left[key] = left.get(key, 0) - _known(part)
-    filled = []
-    for part in parts:
-        if part.thinking is None and part.tool is None:
-            rest = left.pop(part.model if by_model else None, 0)
-            part = msgspec.structs.replace(part, thinking=max(rest, 0))
-        filled.append(part)
-    return filled
-
-
-def _known(part: _Part) -> int:
-    return sum(count or 0 for count in (part.input, part.output, part.thinking, part.tool))
-
-
-def _request(one: TokensUsed) -> _Part:
-    return _Part(
-        model=one.model,
-        input=one.input,
-        cached=one.cached,
-        output=one.output,
-        thinking=one.thinking,
-        tool=one.tool,
-        at=one.at,
-    )
-
-
-def _whole(part: _Part) -> bool:
-    return None not in (part.input, part.cached, part.output, part.thinking, part.tool)
-
-
-def _agree(usage: Usage, requests: Sequence[TokensUsed]) -> bool:
-    """Whether the requests are all that the CLI has summed up, each with its model."""
-    for name in ("input", "output"):
-        parts = [getattr(one, name) for one in requests]
-        if None in parts or sum(parts) != (getattr(usage, name) or 0):
-            return False
-    return bool(requests) and (not usage.models or all(one.model for one in requests))
-
-
-def _sums(usage: Usage, bill: Bill) -> list[_Part]:
-    """The sums of the CLI. Zeros are none: it tells them too where it has counted nothing."""
-    if not usage.input and not usage.output:
-        return []
-    if usage.models:
-        return [_sum(one, one.model) for one in usage.models if one.input or one.output]
-    return [_sum(usage, bill.model)]
-
-
-def _sum(counts: Usage | ModelUsage, model: str | None) -> _Part:
-    thinking = counts.thinking
-    if thinking is None and None not in (counts.total, counts.input, counts.output):
-        # What the total has over them is thinking for the most part.
-        thinking = max((counts.total or 0) - (counts.input or 0) - (counts.output or 0), 0)
-    return _Part(
-        model=model,
-        input=counts.input,
-        cached=counts.cached,
-        output=counts.output,
-        thinking=thinking,
-        tool=counts.tool,
-        sums=True,
-    )
+            # 0 is a time that nobody knows.
+            day = datetime.fromtimestamp(at / 1000, UTC).date() if at else None
+            # Sums have no tier of their own: most requests of a long run are below the tier that their sum reaches.
+            tier = None if at is not None else 0
+            by_list = price_of(model, tokens, day, tier_for=tier)
+            own = price_of(model, tokens, day, self._table, tier_for=tier) if self._table else by_list
+        except Exception:
+            _log.exception("model %s cannot be priced", model)
+            return None, None
+        listed = None if by_list is None else by_list.usd
+        if own is None or (self._auth_mode != "key" and own.source != "table"):
+            return None, listed
+        return own.usd, listed
 
 
 class _Sum:
@@ -220,61 +152,33 @@ class _Sum:
         self.value = None if amount is None or self.value is None else self.value + amount
 
 
-def _priced(parts: Sequence[_Part], basis: Basis, bill: Bill) -> Cost:
-    if basis == "unknown":
-        return Cost(basis="unknown", auth_mode=bill.auth_mode)
-    names = {part.model for part in parts if part.model}
-    # A request without a name, where all others were to one model, was to that one.
-    usual = names.pop() if len(names) == 1 else bill.model
-    table = _table(bill)
-    by_model: dict[str, tuple[_Sum, _Sum]] = {}
-    unpriced: dict[str, None] = {}
-    paid, listed = _Sum(), _Sum()
-    for part in parts:
-        model = part.model or usual or ""
-        money, by_list = _prices(part, model, table, bill)
-        if money is None and by_list is None:
-            unpriced[model or "a model without a name"] = None
-        own = by_model.setdefault(model, (_Sum(), _Sum()))
-        for total, amount in ((paid, money), (own[0], money), (listed, by_list), (own[1], by_list)):
-            total.add(amount)
-    models = tuple(
-        ModelCost(model=model, usd=usd.value, list_price=price.value)
-        for model, (usd, price) in by_model.items()
-        if model
-    )
-    known = paid.value is not None or listed.value is not None
-    return Cost(
-        usd=paid.value,
-        basis=basis if known else "unknown",
-        list_price=listed.value,
-        auth_mode=bill.auth_mode,
-        models=models,
-        unpriced=tuple(unpriced),
-    )
+def _with_thinking(model: ModelUsage) -> ModelUsage:
+    """What the total has over input and output is thinking for the most part."""
+    if model.thinking is not None or None in (model.total, model.input, model.output):
+        return model
+    rest = (model.total or 0) - (model.input or 0) - (model.output or 0)
+    return msgspec.structs.replace(model, thinking=max(rest, 0))
 
 
-def _prices(
-    part: _Part, model: str, table: PriceTable | None, bill: Bill
-) -> tuple[Decimal | None, Decimal | None]:
-    """What is paid for it, and its list price."""
-    from geminids.prices import price_of
+def check_prices(options: Options) -> None:
+    """Raise `Refused` if the caller's price table cannot be read: before anything is started."""
+    if options.prices is not None:
+        from geminids.prices import read_prices
 
-    # 0 is a time that nobody knows.
-    day = None if not part.at else datetime.fromtimestamp(part.at / 1000, UTC).date()
-    # Requests of a long run are below the tier for the most part, and their sum is above it.
-    tier = 0 if part.sums else None
-    by_list = price_of(model, part, day, tier_for=tier)
-    own = price_of(model, part, day, table, tier_for=tier) if table else by_list
-    listed = None if by_list is None else by_list.usd
-    if own is None or (bill.auth_mode != "key" and own.source != "table"):
-        return None, listed
-    return own.usd, listed
+        try:
+            read_prices(options.prices)
+        except GeminidsError as error:
+            raise Refused("bad_option", f"prices: {error.message}", error.hint or "") from None
 
 
-def _table(bill: Bill) -> PriceTable | None:
-    if bill.prices is None:
-        return None
-    from geminids.prices import read_prices
+def load_prices_early(options: Options) -> None:
+    """Load the price list in a thread. Call it when the CLI has loaded and waits for its first answer; before that
+    it would slow the CLI's start."""
+    global _loading
+    prices = Prices(options, "none", metered=False)
+    if not _loading and not prices.free:
+        _loading = True
+        threading.Thread(target=prices.load, name="geminids-prices", daemon=True).start()
 
-    return read_prices(bill.prices)
+
+_loading = False

@@ -6,28 +6,28 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from geminids.events.fold import Fold
 from geminids.events.from_stream import StreamTranslator
-from geminids.events.ledger import Ledger
-from geminids.events.model import Decision, EndedProcess, Event, TokensUsed, Usage
+from geminids.events.model import EndedProcess, Event, TokensUsed, Usage
+from geminids.gateway.request_log import RequestLog
 from geminids.launch.plan import Plan
 from geminids.options import Options
 from geminids.process.child import Child, spawn
 from geminids.process.guard import guard_run, release_run
 from geminids.process.marker import Mark, new_mark, with_mark
 from geminids.redact import Redactor
-from geminids.run.budget import RunBudget, used_up
-from geminids.run.cost import Bill, bill_of
+from geminids.run.cost import Prices
 from geminids.run.deadlines import Deadlines
-from geminids.run.outbox import Outbox
+from geminids.run.gateway_events import GatewayEvents
+from geminids.run.lease import RunLease
 from geminids.run.reading import OnLine
+from geminids.run.recorder import RunRecorder, Traces
 from geminids.run.sources import OnSession, Sources
-from geminids.run.stall.scene import situation_of
+from geminids.run.stall.snapshot import situation_of
 from geminids.run.stall.watch import StallWatch
-from geminids.run.starting import first_words
 from geminids.run.stopping import LINGERING, WRONG_SESSION, Stopping, end_processes, end_processes_now, listed
-from geminids.run.usage import differences, overseen, settled
+from geminids.run.usage import usage_of_requests, usage_of_stats
 from geminids.run.verdict import Verdict
+from geminids.run.without_power import without_power
 from geminids.wire.endings import Ending
 from geminids.wire.stream_json import stats_of
 
@@ -36,10 +36,28 @@ if TYPE_CHECKING:
 
     from geminids.gateway.told import Halt
     from geminids.process.tree import Ended
-    from geminids.run.gate import RunGate
-    from geminids.run.stall.situation import Situation
+    from geminids.run.stall.snapshot import Situation
 
-__all__ = ["HeadlessLane"]
+__all__ = ["HeadlessLane", "first_words"]
+
+
+def first_words(
+    plan: Plan, options: Options, pid: int, recorder: RunRecorder, redactor: Redactor
+) -> list[Event]:
+    """The events of a run whose CLI has just been spawned."""
+    told = list(without_power(plan.neutralised, recorder.ledger))
+    started = recorder.started(
+        session_id=plan.session_id or options.resume,
+        model=options.model,
+        cwd=plan.cwd,
+        cli_version=plan.gemini.version,
+        lane="headless",
+        pid=pid,
+        approval=options.approval,
+        prompt=redactor.text(plan.prompt),
+    )
+    return [*told, started]
+
 
 # How long the pipes may stay open after the process is gone, where a process that was kept holds them.
 _DRAIN = 0.3
@@ -52,20 +70,16 @@ class HeadlessLane:
         self,
         plan: Plan,
         options: Options,
-        run_id: str,
-        ledger: Ledger,
-        outbox: Outbox,
-        fold: Fold,
+        recorder: RunRecorder,
         on_line: OnLine | None = None,
         on_session: OnSession | None = None,
-        gate: RunGate | None = None,
+        *,
+        lease: RunLease,
+        log: RequestLog,
     ) -> None:
         self._plan = plan
         self._options = options
-        self._run_id = run_id
-        self._ledger = ledger
-        self._outbox = outbox
-        self._fold = fold
+        self._recorder = recorder
         self._redactor = Redactor(plan.secrets)
         self._unsent = b""
         self._over: anyio.Event | None = None
@@ -73,23 +87,26 @@ class HeadlessLane:
         self._ended: list[Ended] = []
         self.deadlines = Deadlines(options)
         self._spawned_at = 0
+        ledger = recorder.ledger
         self._sources = Sources(
             plan, options, ledger, self._redactor, self.deadlines, self._put, on_line, on_session
         )
         self._reading = self._sources.reading
-        self._budget = RunBudget(gate, ledger, self._put_seen, self._on_halt, self._on_spent)
-        self._verdict = Verdict(plan, options, fold, self._reading, self._stopping, self._budget)
+        self._prices = Prices(options, plan.auth.mode, metered=lease.is_open)
+        self._gateway: GatewayEvents | None = None
+        if lease.is_open:
+            self._gateway = GatewayEvents(
+                lease, ledger, self._redactor, self._prices, log, self._put_from_gateway, self._on_halt
+            )
+        self._verdict = Verdict(plan, options, recorder.fold, self._reading, self._stopping, self._gateway)
         self._stall = StallWatch(
             options, self.deadlines, ledger, self._redactor, self._sources.tell, self._situation
         )
-        self.mark: Mark = new_mark(run_id)
+        self.mark: Mark = new_mark(recorder.run_id)
         self.child: Child | None = None
 
     def start(self) -> None:
         """Spawn the CLI and hand it the prompt; raises OSError where the system says no."""
-        if halt := self._budget.begin():
-            self._on_halt(halt)
-            return  # nothing is spawned: there is nothing that it may ask
         guard_run(self.mark)
         self._spawned_at = int(time.time() * 1000)
         try:
@@ -103,9 +120,7 @@ class HeadlessLane:
         self._unsent = child.write_now(self._plan.stdin)
         if not self._unsent:
             child.close_stdin()
-        self._put(
-            first_words(self._plan, self._options, self._run_id, child.pid, self._ledger, self._redactor)
-        )
+        self._put(first_words(self._plan, self._options, child.pid, self._recorder, self._redactor))
 
     def stop(self, reason: str) -> None:
         """The caller asks for the end; asked a second time, the grace is cut short."""
@@ -120,17 +135,7 @@ class HeadlessLane:
     def _on_halt(self, halt: Halt) -> None:
         self._begin_to_stop(halt.message, by_deadline=False)
 
-    def _on_spent(self, halt: Halt) -> None:
-        """The budget is used up, and the next request is on its way: the CLI goes no further.
-
-        Asked to end, it would go on while it tidies up, and ask a model that answers at once many times more.
-        """
-        if self.child is not None and self._stopping.reason is None and self.stream.result is None:
-            self._stopping.at_once = True
-            self.child.freeze()
-        self._on_halt(halt)
-
-    def _put_seen(self, events: list[Event]) -> None:
+    def _put_from_gateway(self, events: list[Event]) -> None:
         self.deadlines.heard(stdout=False)
         self._sources.tell(events)
 
@@ -141,9 +146,8 @@ class HeadlessLane:
         return situation_of(
             self._options,
             self.child.pid,
-            release=self._plan.release,
             tools=self.stream.running,
-            overseer=self._budget.overseer,
+            gateway=self._gateway,
             retried=self._reading.retried,
             spoke_at=self.deadlines.spoke_at,
         )
@@ -176,10 +180,11 @@ class HeadlessLane:
                 tasks.start_soon(self._reading.read_stdout, self.child, stdout_read)
                 tasks.start_soon(self._reading.read_stderr, self.child, stderr_read, self._check_session)
                 tasks.start_soon(self._watch_exit)
-                self._sources.follow(tasks, since=self._spawned_at, hurry=self._budget.hurry)
+                self._sources.follow(tasks, since=self._spawned_at)
                 tasks.start_soon(self.deadlines.watch, self._on_deadline)
                 tasks.start_soon(self._stall.watch)
-                self._budget.watch(tasks)
+                if self._gateway is not None:
+                    tasks.start_soon(self._gateway.watch)
                 if self._unsent:
                     tasks.start_soon(self.child.feed, self._unsent)
                 # psutil takes 34 ms: they pass while the CLI loads, not when it has gone.
@@ -199,7 +204,8 @@ class HeadlessLane:
                 with anyio.move_on_after(_DRAIN):
                     await stdout_read.wait()
                     await stderr_read.wait()
-                await self._budget.settle()
+                if self._gateway is not None:
+                    await self._gateway.settle()
                 tasks.cancel_scope.cancel()
         except BaseException:
             # No time for grace: the event loop is being taken down, or we have made a mistake.
@@ -208,7 +214,8 @@ class HeadlessLane:
         finally:
             try:
                 self._sources.finish(self.child)
-                self._budget.finish()
+                if self._gateway is not None:
+                    self._gateway.finish()
                 self._sources.release()
             finally:
                 self.child.close()
@@ -221,21 +228,24 @@ class HeadlessLane:
     def redacted(self, text: str) -> str:
         return self._redactor.text(text)
 
-    def usage(
-        self, known: Sequence[TokensUsed], written: Sequence[TokensUsed] | None
-    ) -> tuple[list[TokensUsed], Usage | None]:
-        """The requests that have not been told yet, and the usage; `written` are those of the telemetry."""
+    def usage(self, requests: Sequence[TokensUsed]) -> Usage | None:
+        """The tokens of this attempt: those of its `requests`, or the CLI's own totals if the gateway is off."""
+        if self._gateway is not None:
+            return usage_of_requests(requests)
         result = self.stream.result
-        stats = stats_of(result.stats) if result else None
-        if self._budget.overseer is None:
-            cut = stats is None and self._verdict.halted is not None
-            return (
-                used_up(known, written, self._ledger) if cut else settled(stats, known, written, self._ledger)
-            )
-        sums = (stats.input_tokens, stats.output_tokens) if stats is not None else None
-        for text in differences(known, self._ledger.aside if self.complete else None, sums):
-            self._put([self._ledger.notice("warning", "tokens", text)])
-        return [], overseen(known)
+        return usage_of_stats(stats_of(result.stats) if result else None) or usage_of_requests(requests)
+
+    def traces(self) -> Traces:
+        """What it leaves behind."""
+        return Traces(
+            session_id=self.session_id,
+            exit_code=self.exit_code,
+            ended=self.ended,
+            complete=self._sources.complete,
+            prices=self._prices,
+            finish_reason=self._gateway.finish_reason if self._gateway is not None else None,
+            redacted=self.redacted,
+        )
 
     @property
     def pid(self) -> int | None:
@@ -256,18 +266,6 @@ class HeadlessLane:
         return init.session_id if init else self._options.resume
 
     @property
-    def decisions(self) -> tuple[Decision, ...]:
-        """None: nobody is asked on this lane."""
-        return ()
-
-    @property
-    def bill(self) -> Bill:
-        """Who pays; old releases name the model at the start alone."""
-        model = (self.stream.init.model if self.stream.init else None) or self._options.model
-        overseen = self._budget.overseer is not None
-        return bill_of(self._options, self._plan.auth.mode, model=model, overseen=overseen)
-
-    @property
     def ended(self) -> tuple[EndedProcess, ...]:
         return listed(self._ended, self._redactor)
 
@@ -286,13 +284,6 @@ class HeadlessLane:
             # Before it does anything in a conversation that nobody asked for (seen on 0.41.2).
             self._begin_to_stop(WRONG_SESSION, by_deadline=False)
 
-    @property
-    def complete(self) -> bool:
-        """Whether the events hold all that the journal does."""
-        return self._sources.complete
-
     def _put(self, events: list[Event], size: int = 0) -> None:
         self._stall.saw(events)
-        self._fold.add(events)
-        self._outbox.put(events, size)
-        self._budget.hear(events)
+        self._recorder.put(events, size)

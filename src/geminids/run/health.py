@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 
 from geminids.events.model import Notice
-from geminids.launch.gate import StandInGate
 from geminids.launch.home import SourceHome, secrets_in_files
 from geminids.launch.plan import Refused, make_plan
 from geminids.options import Options
@@ -33,6 +32,7 @@ _ALL: dict[str, _Checker] = {
     "cli_version": checks.cli_version,
     "settings": sign_in.settings,
     "auth": sign_in.auth,
+    "gateway": sign_in.gateway,
     "cwd": checks.cwd,
     "trust": checks.trust,
     "ripgrep": checks.ripgrep,
@@ -88,7 +88,7 @@ def _plan(options: Options, environ: Mapping[str, str], found: Sequence[Check]) 
         return Check("plan", "skipped", f"first mend: {', '.join(wrong)}")
     try:
         # A look must not make the folder that a run would make.
-        plan = make_plan(_PROMPT, options, environ=environ, gate=StandInGate(options), dry=True)
+        plan = make_plan(_PROMPT, options, environ=environ, dry=True)
         plan.scratch.close()
     except Refused as refused:
         return Check("plan", "error", refused.failure.message, refused.failure.hint)

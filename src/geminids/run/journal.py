@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from geminids.events.from_journal import JournalTranslator, Truth, at_of
 from geminids.events.ledger import Ledger
@@ -18,15 +18,10 @@ from geminids.run.subagents import Subagents
 from geminids.sessions.follow import Follower
 from geminids.wire.journal import Header, Message, decode_record
 
-if TYPE_CHECKING:
-    import anyio
-
 __all__ = ["Heard", "Journal", "Translator", "journal_of_run"]
 
 # Between two looks: while a tool runs or an event waits, and while nothing does.
 _SOON, _IDLE = 0.02, 0.1
-# While somebody cannot wait for what it will tell.
-_HURRY = 0.004
 _SELDOM = 5.0
 _SUFFIX = ".jsonl"
 FindFile = Callable[[str], Path | None]
@@ -68,7 +63,6 @@ class Journal:
         resumed_id: str | None = None,
         since: int = 0,
         translator: Translator | None = None,
-        hurry: Callable[[], bool] | None = None,
     ) -> None:
         self._since = since if resumed is not None else 0
         self._merge = merge
@@ -80,8 +74,6 @@ class Journal:
         self._agents = Subagents(merge, stream, ledger, redactor)
         self._follower: Follower | None = None
         self._search_at, self._search_gap = 0.0, _IDLE
-        self._hurry = hurry
-        self._woken: anyio.Event | None = None
         self._header_seen = False
         self._lost = False
         self._given_up = False
@@ -116,11 +108,6 @@ class Journal:
                 self._agents.begin(file.parent / session_id)
                 self._merge.following = True
 
-    @property
-    def hurried(self) -> bool:
-        """Whether somebody cannot wait for what it will tell."""
-        return self._hurry is not None and self._merge.following and self._hurry()
-
     def look(self) -> None:
         """Take what is new; one `stat` where nothing is."""
         if not self._given_up:
@@ -132,8 +119,6 @@ class Journal:
                 told = self._redactor.text(f"{type(error).__name__}: {error}")
                 self._merge.add([self._ledger.notice("warning", "journal", f"not followed any more: {told}")])
         self._merge.release()
-        if self._woken is not None and self.hurried:
-            self._woken.set()  # `watch` may be in the middle of a long pause
 
     def _look(self) -> None:
         self.find()
@@ -157,10 +142,7 @@ class Journal:
 
         while True:
             soon = self._merge.held or self._stream.tools_running
-            gap = _HURRY if self.hurried else _SOON if soon else _IDLE
-            self._woken = anyio.Event()
-            with anyio.move_on_after(gap):
-                await self._woken.wait()
+            await anyio.sleep(_SOON if soon else _IDLE)
             self.look()
 
     def finish(self) -> None:
@@ -194,11 +176,8 @@ def journal_of_run(
     redactor: Redactor,
     *,
     since: int,
-    hurry: Callable[[], bool] | None,
-) -> Journal | None:
-    """The journal of a headless run, where its release writes one."""
-    if plan.release.session_storage != "slug_journal":
-        return None
+) -> Journal:
+    """The journal of a headless run."""
     from geminids.sessions.listing import journal_of
 
     return Journal(
@@ -210,5 +189,4 @@ def journal_of_run(
         resumed=plan.resumed,
         resumed_id=options.resume,
         since=since,
-        hurry=hurry,
     )

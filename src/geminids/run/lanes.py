@@ -1,4 +1,4 @@
-"""Which lane a run takes: headless, or warm where somebody is to be asked and the release can ask."""
+"""Which lane a run takes: headless, or warm where somebody is to be asked."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from geminids.events.fold import Fold
-from geminids.events.ledger import Ledger
 from geminids.events.model import Event
+from geminids.gateway.request_log import RequestLog
+from geminids.gateway.route import Route
 from geminids.launch.plan import make_plan
 from geminids.launch.refused import Refused
+from geminids.launch.route import route_notice
 from geminids.launch.scratch import Scratch
 from geminids.options import Options
-from geminids.run.gate import RunGate
+from geminids.run.cost import check_prices
 from geminids.run.headless import HeadlessLane
-from geminids.run.outbox import Outbox
+from geminids.run.lease import RunLease
 from geminids.run.reading import OnLine
+from geminids.run.recorder import RunRecorder
 
 if TYPE_CHECKING:
     from geminids.run.warm.lane import WarmLane
@@ -39,23 +41,19 @@ class Lanes:
 
     def __init__(
         self,
-        run_id: str,
-        ledger: Ledger,
-        outbox: Outbox,
-        fold: Fold,
+        recorder: RunRecorder,
         on_session: Callable[[str], list[Event]],
         on_line: OnLine | None,
         on_permission: OnPermission | None,
-        gate: RunGate,
+        lease: RunLease,
+        log: RequestLog,
     ) -> None:
-        self._run_id = run_id
-        self._ledger = ledger
-        self._outbox = outbox
-        self._fold = fold
+        self._recorder = recorder
         self._on_session = on_session
         self._on_line = on_line
         self._on_permission = on_permission
-        self._gate = gate
+        self._lease = lease
+        self._log = log
         self.scratch: Scratch | None = None
         self.cwd = ""
 
@@ -64,30 +62,32 @@ class Lanes:
         if self.scratch is not None:
             self.scratch.close()
             self.scratch = None
+        check_prices(options)
         options = for_one_attempt(options)
         lane = self._warm(prompt, options) if self._on_permission is not None else None
         return self._headless(prompt, options, resumed) if lane is None else lane
 
     def _headless(self, prompt: str, options: Options, resumed: Path | None) -> HeadlessLane:
-        plan = make_plan(prompt, options, run_id=self._run_id, gate=self._gate, resumed=resumed)
-        self._tell_gate()
+        plan = make_plan(
+            prompt,
+            options,
+            run_id=self._recorder.run_id,
+            connect=self._lease.connect,
+            resumed=resumed,
+            budget=self._lease.has_budget,
+        )
+        self._report_route(plan.route)
         self.scratch, self.cwd = plan.scratch, plan.cwd
         if plan.session_id is not None and (told := self._on_session(plan.session_id)):
-            self._outbox.put(told)
+            self._recorder.put(told)
         return HeadlessLane(
-            plan,
-            options,
-            self._run_id,
-            self._ledger,
-            self._outbox,
-            self._fold,
-            self._on_line,
-            self._on_session,
-            self._gate if self._gate.is_open else None,
+            plan, options, self._recorder, self._on_line, self._on_session, lease=self._lease, log=self._log
         )
 
-    def _tell_gate(self) -> None:
-        self._outbox.put([self._ledger.notice(*notice) for notice in self._gate.take_notices()])
+    def _report_route(self, route: Route) -> None:
+        """Say once what the route means for the caller's secrets and numbers."""
+        if self._recorder.ledger.attempt == 1 and (notice := route_notice(route)) is not None:
+            self._recorder.notice(*notice)
 
     def _warm(self, prompt: str, options: Options) -> WarmLane | None:
         """The lane on which somebody is asked; None, and a notice, where this run cannot take it."""
@@ -100,28 +100,21 @@ class Lanes:
             why = "commands are not run on the warm lane"
         if why is None:
             try:
-                plan = make_warm_plan(options, asks=True, gate=self._gate)
+                plan = make_warm_plan(
+                    options, asks=True, connect=self._lease.connect, budget=self._lease.has_budget
+                )
             except Refused as refused:
-                if refused.failure.kind not in ("cli_unsupported", "untrusted_folder"):
+                if not refused.headless_can:
                     raise
                 why = refused.failure.message
         if why is not None:
             told = f"the headless lane is taken, on which nobody is asked: {why}"
-            self._outbox.put([self._ledger.notice("warning", "lane", told)])
+            self._recorder.notice("warning", "lane", told)
             return None
-        self._tell_gate()
+        self._report_route(plan.route)
         self.cwd = plan.cwd
-        blocks = blocks_of(prompt, options, plan.cwd, self._run_id)
+        blocks = blocks_of(prompt, options, plan.cwd, self._recorder.run_id)
+        asked = self._on_permission
         return WarmLane(
-            plan,
-            prompt,
-            blocks,
-            options,
-            self._run_id,
-            self._ledger,
-            self._outbox,
-            self._fold,
-            self._on_session,
-            self._on_permission,
-            self._gate if self._gate.is_open else None,
+            plan, prompt, blocks, options, self._recorder, self._on_session, asked, self._lease, self._log
         )

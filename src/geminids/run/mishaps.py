@@ -13,6 +13,8 @@ from geminids.wire.hints import hint_for
 
 __all__ = ["cannot_lock", "our_fault", "spawn_failed"]
 
+_TOO_MANY_FILES = "Too many files are open: raise the limit (ulimit -n), or close some and run fewer at once."
+
 
 def our_fault(error: Exception, redacted: Callable[[str], str]) -> Ending:
     """A mistake of ours must not cost the caller the ending."""
@@ -40,5 +42,6 @@ def spawn_failed(error: OSError, cwd: str) -> Ending:
         kind, message = "bad_option", "env: the environment is too large for this system"
     elif isinstance(error, (FileNotFoundError, PermissionError)):
         kind = "cli_missing"
-    failure = Failure(kind=kind, message=message, retryable=kind == "crashed", hint=hint_for(kind))
+    hint = _TOO_MANY_FILES if error.errno in (errno.EMFILE, errno.ENFILE) else hint_for(kind)
+    failure = Failure(kind=kind, message=message, retryable=kind == "crashed", hint=hint)
     return Ending("failed", message, failure)

@@ -153,13 +153,10 @@ class Reading:
 
     def _is_news(self, remark: Remark) -> bool:
         # A gateway has told each failed request already, with more about it.
-        return remark.code != "retry" or self._ledger.aside is None
+        return remark.code != "retry" or not self._ledger.metered
 
     def _told(self, remark: Remark) -> Event:
         retry = Retry(remark.attempt, remark.http_status) if remark.code == "retry" else None
-        if retry is not None and retry.http_status is None and self._ledger.aside is None:
-            # The API may have answered, and have counted it: nobody has seen that.
-            self._ledger.uncounted += 1
         # The end of the run says it in our own words: nobody needs to read it twice.
         stopped = self._ledger.stopped
         level = "debug" if stopped is not None and stopped in remark.message else remark.level

@@ -8,15 +8,11 @@ from datetime import datetime
 
 import msgspec
 
-from geminids.events.fold import Fold
 from geminids.events.from_stream import StreamTranslator
-from geminids.events.ledger import Ledger
-from geminids.events.model import Decision, EndedProcess, Event, Finished, Notice, Started, ToolFinished
+from geminids.events.model import Event, Finished, Notice, ToolFinished
 from geminids.redact import Redactor
-from geminids.run.cost import Bill
-from geminids.run.finishing import finished_of
-from geminids.run.usage import usage_of
-from geminids.toolchain import release_of
+from geminids.run.recorder import RunRecorder, Traces, finished_of
+from geminids.run.usage import usage_of_stats
 from geminids.wire.endings import Ending, Evidence, cut_off, judge
 from geminids.wire.stream_json import Init, Message, Odd, Stats, WireLine, decode_block, error_of, stats_of
 
@@ -36,34 +32,20 @@ def events_of_stream(blocks: Iterable[bytes]) -> Iterator[Sequence[Event]]:
     yield reading.finish()
 
 
-class _Traces(msgspec.Struct, frozen=True):
-    """A recording left no process behind."""
-
-    session_id: str | None
-    exit_code: int | None = None
-    ended: tuple[EndedProcess, ...] = ()
-    complete: bool = False
-    decisions: tuple[Decision, ...] = ()
-    bill: Bill | None = None
-
-    def redacted(self, text: str) -> str:
-        return text
-
-
 class _Reading:
     def __init__(self) -> None:
-        self._ledger = Ledger()
-        self._stream = StreamTranslator(self._ledger, Redactor())
-        self._fold = Fold()
+        self._recorder = RunRecorder()
+        self._stream = StreamTranslator(self._recorder.ledger, Redactor())
+        self._fold = self._recorder.fold
         self._opening: list[WireLine | Odd] = []
-        self._run_id = ""
+        self._recorder.run_id = ""
         self._began: int | None = None
         self._latest = 0
 
     def read(self, block: bytes) -> list[Event]:
-        if not self._run_id:
+        if not self._recorder.run_id:
             first = block.partition(b"\n")[0]
-            self._run_id = f"run-{hashlib.sha256(first).hexdigest()[:16]}"
+            self._recorder.run_id = f"run-{hashlib.sha256(first).hexdigest()[:16]}"
         lines = decode_block(block)
         if self._began is not None:
             return self._translate(lines)
@@ -83,12 +65,9 @@ class _Reading:
         said = next((line for line in lines if not isinstance(line, Init | Odd)), None)
         stamps = (_ms(line.timestamp) for line in lines if not isinstance(line, Odd))
         self._began = self._latest = next((at for at in stamps if at is not None), 0)
-        started = Started(
+        self._recorder.run_id = self._recorder.run_id or "run-0"
+        started = self._recorder.started(
             at=self._began,
-            seq=self._ledger.next(),
-            attempt=1,
-            turn=1,
-            run_id=self._run_id or "run-0",
             session_id=init.session_id,
             model=init.model,
             cwd="",
@@ -125,12 +104,10 @@ class _Reading:
         stats = stats_of(result.stats) if result else None
         at = max(self._latest, (_ms(result.timestamp) if result else None) or 0)
         finished, _ = finished_of(
-            self._run_id or "run-0",
+            self._recorder,
             self._ending(stats),
-            _Traces(self._stream.session_id),
-            self._fold,
-            self._ledger,
-            usage_of(stats),
+            Traces(session_id=self._stream.session_id),
+            usage_of_stats(stats),
             began=0.0,
         )
         told = stats.duration_ms if stats else None
@@ -141,7 +118,6 @@ class _Reading:
         result = self._stream.result
         error = error_of(result.error) if result else None
         evidence = Evidence(
-            release=release_of(None),
             result_status=result.status if result else None,
             error_type=error[0] if error else None,
             error_message=error[1] if error else None,

@@ -52,6 +52,10 @@ class Result(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     """The answer as a schema asked for it, of the caller's own type where one was given; None unless `ok`."""
     stall: Stall | None = None
     """What a run waited for that was ended for its silence (`idle_timeout`, `start_timeout`)."""
+    finish_reason: str | None = None
+    """The API's word for the last answer of the main conversation: `STOP`, `MAX_TOKENS`, `SAFETY` and so on."""
+    discarded: tuple[int, ...] = ()
+    """The numbers of the requests whose answers the CLI discarded. They are paid for."""
     conversation: bytes = b""
     """What `turns` is made of, packed: most callers never ask, and the values would take much more memory."""
 

@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from geminids.errors import GeminidsError, SessionError
-from geminids.events.fold import Fold
-from geminids.events.ledger import Ledger
 from geminids.events.model import Event, Level
-from geminids.ids import new_run_id
+from geminids.gateway.request_log import RequestLog
 from geminids.launch.plan import Refused, look_ahead
 from geminids.options import Options
 from geminids.run.attempting import Attempting
 from geminids.run.attempts import Attempts
 from geminids.run.claim import Claim, busy
-from geminids.run.errands import Errands
-from geminids.run.finishing import finished_of
-from geminids.run.gate import RunGate
 from geminids.run.lanes import Lanes
+from geminids.run.lease import RunLease
 from geminids.run.mishaps import cannot_lock, our_fault, spawn_failed
-from geminids.run.outbox import Events, Outbox
 from geminids.run.patience import see_through
 from geminids.run.reading import OnLine
+from geminids.run.recorder import EventStream, RunRecorder, finished_of
 from geminids.run.result import Result
 from geminids.wire.endings import Ending
 
@@ -43,7 +39,7 @@ __all__ = ["Run"]
 _BY_CALLER = "interrupted by the caller"
 
 
-class Run:
+class Run(EventStream):
     """One run. Iterate it for its events; `result` is there afterwards, also when cancelled."""
 
     def __init__(
@@ -57,11 +53,10 @@ class Run:
         budgets: Sequence[Purse] = (),
         wanted: Wanted | None = None,
     ) -> None:
-        self.id = new_run_id()
+        self._recorder = recorder = RunRecorder()
+        super().__init__(recorder.outbox)
+        self.id = recorder.run_id
         self.options = options
-        self._ledger = Ledger()
-        self._outbox = Outbox()
-        self._fold = Fold()
         self._claim = Claim(self.id)
         self._waits = False
         self._stop_waiting: str | None = None
@@ -70,28 +65,17 @@ class Run:
         self._result: Result | None = None
         self._done: anyio.Event | None = None
         self._tasks: TaskGroup | None = None
-        self._events = Events(self._outbox)
-        self._gate = RunGate(options, budgets=budgets)
-        self._gate.errands = self._errands = Errands.of(self.id, options, self._ledger, self._whereabouts)
+        self._lease = RunLease(options, budgets=budgets)
+        log = RequestLog(self.id, self._whereabouts, free=options.offline or options.replay is not None)
         if wanted is None and options.schema is not None:
             from geminids.run.wanted import wanted_of
 
             wanted = wanted_of(options.schema)
         self._attempts = Attempts(prompt, options, wanted)
-        self._lanes = Lanes(
-            self.id,
-            self._ledger,
-            self._outbox,
-            self._fold,
-            self._on_session,
-            on_line,
-            on_permission,
-            self._gate,
-        )
-        self._tries = Attempting(
-            self._attempts, self._lanes, self._claim, self._ledger, self._outbox, self._fold, self._errands
-        )
-        self._outbox.put([self._ledger.notice(*notice) for notice in notices])
+        self._lanes = Lanes(recorder, self._on_session, on_line, on_permission, self._lease, log)
+        self._tries = Attempting(self._attempts, self._lanes, self._claim, recorder)
+        for notice in notices:
+            recorder.notice(*notice)
 
     def launch(self) -> None:
         """Spawn the CLI now, before an event loop runs; entering the block does it otherwise."""
@@ -103,7 +87,7 @@ class Run:
             self.options = self._claim.look_up(self.options)
             if self._claim.fresh is not None:
                 told = f"a new session is begun: {self._claim.fresh}"
-                self._outbox.put([self._ledger.notice("warning", "fresh_session", told)])
+                self._recorder.notice("warning", "fresh_session", told)
             holder = self._claim.take(self._session)
             if holder is None:
                 self._spawn()
@@ -113,7 +97,7 @@ class Run:
             else:
                 self._waits = True
                 told = f"waiting for session {self._session}, in use by {holder}"
-                self._outbox.put([self._ledger.notice("warning", "session_busy", told)])
+                self._recorder.notice("warning", "session_busy", told)
         except SessionError as error:
             self._finish(cannot_lock(error))
         except Refused as refused:
@@ -133,7 +117,7 @@ class Run:
             except OSError as error:
                 self._finish(spawn_failed(error, self._lanes.cwd))
             else:
-                self._gate.begin()
+                self._lease.begin()
         except Refused as refused:
             self._finish(Ending("failed", refused.failure.message, refused.failure))
         except Exception as error:
@@ -144,7 +128,7 @@ class Run:
         try:
             self._claim.take(session_id)
         except SessionError as error:
-            return [self._ledger.notice("warning", "session_busy", error.message)]
+            return [self._recorder.ledger.notice("warning", "session_busy", error.message)]
         return []
 
     @property
@@ -211,14 +195,6 @@ class Run:
             # The block's own error is not handed to the task group, which would wrap it.
             await self._tasks.__aexit__(None, None, None)
 
-    def __aiter__(self) -> AsyncIterator[Event]:
-        # One for all: who breaks out, or is cancelled, and iterates again goes on where they were.
-        return self._events
-
-    async def next_batch(self) -> Sequence[Event] | None:
-        """The events that have come since the last batch; waits for one, None after the last."""
-        return await self._outbox.take()
-
     async def _drive(self) -> None:
         """See the lane through, whatever becomes of the consumer: leaving the block asks it to stop."""
         import anyio
@@ -268,24 +244,22 @@ class Run:
 
     def _finish(self, ending: Ending) -> None:
         """Say how it ended, once, and let go of all that the run has held."""
-        lane, ledger = self._tries.lane, self._ledger
+        lane, recorder = self._tries.lane, self._recorder
         try:
             usage = self._attempts.usage(self._tries.usage())
-            conversation = self._fold.conversation(lane.redacted) if lane else b""
+            conversation = recorder.fold.conversation(lane.redacted) if lane else b""
         except Exception as error:
             # A mistake of ours about tokens must not cost the caller the ending.
-            self._outbox.put([ledger.notice("error", "protocol", f"tokens: {type(error).__name__}: {error}")])
+            recorder.notice("error", "protocol", f"tokens: {type(error).__name__}: {error}")
             usage, conversation = None, b""
         if self._lanes.scratch is not None:
             self._lanes.scratch.close()
         self._claim.release()
         fresh = self._claim.fresh is not None and self.options.fresh
         finished, self._result = finished_of(
-            self.id,
+            recorder,
             ending,
-            lane,
-            self._fold,
-            ledger,
+            lane.traces() if lane else None,
             usage,
             began=self._began,
             clear_session=fresh,
@@ -297,4 +271,4 @@ class Run:
         self._result = msgspec.structs.replace(self._result, ended=finished.ended, value=value)
         self._outbox.put([finished])
         self._outbox.close()
-        self._gate.close()
+        self._lease.close()

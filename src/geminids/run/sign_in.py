@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
+from geminids.errors import GeminidsError
 from geminids.launch.auth import Auth, choose_auth
-from geminids.launch.dotenv import read_dotenv
 from geminids.launch.home import SourceHome
+from geminids.launch.route import route_text
 from geminids.launch.settings import SettingsProblem
+from geminids.launch.sign_in import find_sign_in, nearest_dotenv
 from geminids.run.checks import Check, Scene
 
-__all__ = ["auth", "local_env", "settings"]
+__all__ = ["auth", "gateway", "settings"]
 
 _SET_KEY = "Set GEMINI_API_KEY (a key from https://aistudio.google.com/apikey), or set up Vertex AI."
 _RETIRED = (
@@ -32,55 +33,57 @@ def settings(scene: Scene) -> Check:
 
 
 def auth(scene: Scene) -> Check:
-    """How a run would sign in, as far as that can be told without a request."""
+    """How a run would sign in, as far as that is known without a request."""
     if scene.options.offline:
         return Check("auth", "skipped", "offline: the scripted model asks for no sign-in")
     source = scene.source
     if isinstance(source, SettingsProblem):
         return Check("auth", "skipped", "the settings of this home cannot be read")
-    trusted = scene.options.trust_workspace
-    file, from_file = local_env(scene.cwd, source.path, trusted=trusted)
-    env = {**from_file, **{name: value for name, value in scene.env.items() if value}}
-    found = choose_auth(scene.env, source.settings)
-    if found.mode == "none" and from_file:
-        # Nothing of ours then: the file is read for the run, and decides by what is in it.
-        found = choose_auth(env, {})
-        if found.mode != "none":
-            found = Auth(found.mode, f"{found.source} in {file}")
-    check = _judge(found, env, source)
-    return check if trusted or check.level != "error" else _with_what_is_passed_over(check, scene, source)
+    signed = find_sign_in(scene.options, scene.env, source, scene.cwd)
+    check = _judge(signed.auth, signed.env, source)
+    if scene.options.trust_workspace or check.level != "error":
+        return check
+    return _with_ignored_file(check, scene, source)
 
 
-def _with_what_is_passed_over(check: Check, scene: Scene, source: SourceHome) -> Check:
-    """A key in the folder's own env file is a riddle to whoever put it there: the folder has no power."""
-    file, theirs = local_env(scene.cwd, source.path, trusted=True)
+def gateway(scene: Scene) -> Check:
+    """Which route the requests of a run would take: the decision is the run's own."""
+    source = scene.source
+    if isinstance(source, SettingsProblem):
+        return Check("gateway", "skipped", "the settings of this home cannot be read")
+    route = find_sign_in(scene.options, scene.env, source, scene.cwd).route
+    if route.kind == "refused":
+        return Check("gateway", "error", route_text(route), route.hint)
+    if route.kind == "direct":
+        hint = "Cost is an estimate, and limits, record and replay are refused."
+        return Check("gateway", "warning", route_text(route), hint)
+    if route.sign_in == "vertex_credentials":
+        from geminids.gateway.credential import VertexCredentials
+        from geminids.gateway.way import way_of
+
+        try:
+            VertexCredentials(route.project, route.location, scene.env, way_of(scene.env)).check_available()
+        except GeminidsError as error:
+            return Check("gateway", "error", error.message, error.hint)
+    return Check("gateway", "ok", route_text(route))
+
+
+def _with_ignored_file(check: Check, scene: Scene, source: SourceHome) -> Check:
+    """Explain that a key in the folder's own env file is ignored because the folder is not trusted."""
+    file, theirs = nearest_dotenv(scene.cwd, source.path, trusted=True)
     if file is None or choose_auth(theirs, {}).mode == "none":
         return check
-    detail = f"{check.detail}; {file} has one, but it is not read: the folder is not trusted"
-    return Check("auth", "error", detail, f"Name it with --env-file {file}, or trust the folder.")
-
-
-def local_env(cwd: Path, home: Path, *, trusted: bool) -> tuple[Path | None, dict[str, str]]:
-    """The env file that a run takes variables from, and what it sets: the nearest (settings.ts, findEnvFile).
-
-    Files of the folder and above it count only where the folder is `trusted`.
-    """
-    folders = (cwd, *cwd.parents, home) if trusted else (home,)
-    for file in (folder / name for folder in folders for name in (".gemini/.env", ".env")):
-        try:
-            return file, read_dotenv(file.read_text("utf-8", "replace"))
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        except OSError:
-            return file, {}
-    return None, {}
+    detail = f"{check.detail}; {file} has one, which is ignored because the folder is not trusted"
+    return Check(
+        "auth", "error", detail, f"Use --env-file {file}, or trust the folder with --trust-workspace."
+    )
 
 
 def _judge(found: Auth, env: Mapping[str, str], source: SourceHome) -> Check:
     if found.mode == "key":
         return _key(found, env, source)
     if found.mode == "vertex":
-        return _vertex(found, env)
+        return Check("auth", "ok", f"Vertex AI ({found.source})")
     if found.mode == "account":
         return _account(found, env, source)
     if found.mode == "adc":
@@ -101,23 +104,6 @@ def _key(found: Auth, env: Mapping[str, str], source: SourceHome) -> Check:
         return Check("auth", "ok", f"API key, stored by the CLI ({found.source})")
     detail = f"{found.source} asks for an API key, and GEMINI_API_KEY is not set"
     return Check("auth", "error", detail, _SET_KEY + " If it is in your keychain, `--live` will tell.")
-
-
-def _vertex(found: Auth, env: Mapping[str, str]) -> Check:
-    if env.get("GOOGLE_API_KEY"):
-        return Check("auth", "ok", f"Vertex AI with GOOGLE_API_KEY ({found.source})")
-    project, location = env.get("GOOGLE_CLOUD_PROJECT"), env.get("GOOGLE_CLOUD_LOCATION")
-    named = {"GOOGLE_CLOUD_PROJECT": project, "GOOGLE_CLOUD_LOCATION": location}
-    missing = [name for name, value in named.items() if not value]
-    if missing:
-        detail = f"Vertex AI ({found.source}), not set: {', '.join(missing)}"
-        hint = "Set GOOGLE_CLOUD_PROJECT and GOOGLE_CLOUD_LOCATION, or GOOGLE_API_KEY."
-        return Check("auth", "error", detail, hint)
-    credentials = env.get("GOOGLE_APPLICATION_CREDENTIALS")
-    if credentials and not Path(credentials).is_file():
-        detail = f"Vertex AI, but GOOGLE_APPLICATION_CREDENTIALS names {credentials}, which is no file"
-        return Check("auth", "error", detail, "Name the file with the credentials.")
-    return Check("auth", "ok", f"Vertex AI, project {project} in {location} ({found.source})")
 
 
 def _account(found: Auth, env: Mapping[str, str], source: SourceHome) -> Check:

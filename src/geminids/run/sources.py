@@ -12,7 +12,7 @@ from geminids.launch.plan import Plan
 from geminids.options import Options
 from geminids.process.child import Child
 from geminids.redact import Redactor
-from geminids.run.cost import prepare
+from geminids.run.cost import load_prices_early
 from geminids.run.deadlines import Deadlines
 from geminids.run.merge import Merge, Put
 from geminids.run.reading import OnLine, Reading
@@ -73,8 +73,8 @@ class Sources:
         """What somebody else has to say, in the same order; no tool has ended among it."""
         self._merge.add(events, ends_tool=False)
 
-    def follow(self, tasks: TaskGroup, *, since: int, hurry: Callable[[], bool] | None) -> None:
-        """Follow the journal of the session, where this release writes one."""
+    def follow(self, tasks: TaskGroup, *, since: int) -> None:
+        """Follow the journal of the session."""
         from geminids.run.journal import journal_of_run  # imported while the CLI loads
 
         self._journal = journal_of_run(
@@ -85,10 +85,8 @@ class Sources:
             self._ledger,
             self._redactor,
             since=since,
-            hurry=hurry,
         )
-        if self._journal is not None:
-            tasks.start_soon(self._journal.watch)
+        tasks.start_soon(self._journal.watch)
 
     def drain(self, child: Child) -> None:
         """Take what is in the pipes already."""
@@ -113,9 +111,9 @@ class Sources:
             self._journal.find()
         self._merge.add(events, size, ends_tool=has_ended)
         if self.stream.init is not None:
-            prepare(self._options)
+            load_prices_early(self._options)
         if self._on_session is not None and self.stream.init is not None:
             tell, self._on_session = self._on_session, None
             self.tell(tell(self.stream.init.session_id or ""))
-        if self._journal is not None and (has_ended or self._journal.hurried):
+        if self._journal is not None and has_ended:
             self._journal.look()

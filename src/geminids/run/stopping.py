@@ -28,8 +28,6 @@ class Stopping:
         self.by_deadline = False
         self.hurry = False
         self.asked = False
-        self.at_once = False
-        """Whether the CLI is killed and not asked: it would go on while it ends."""
 
     def ask(self) -> None:
         """The caller asks; asked again, the grace is cut short."""
@@ -64,7 +62,7 @@ async def end_processes(
         _record_kept(mark)
         return ended
     if child.exit_code is None:
-        return await stop.end_tree(child, mark, grace, hurry=hurry, at_once=stopping.at_once)
+        return await stop.end_tree(child, mark, grace, hurry=hurry)
     return await stop.end_leftovers(mark, grace, hurry=hurry)
 
 

@@ -8,8 +8,7 @@ from geminids.events.fold import Fold
 from geminids.launch.plan import Plan
 from geminids.options import Options
 from geminids.outcome import Failure
-from geminids.run.budget import RunBudget
-from geminids.run.overseer import ending_of
+from geminids.run.gateway_events import GatewayEvents, ending_of
 from geminids.run.reading import Reading
 from geminids.run.stopping import LINGERING, Stopping
 from geminids.wire.endings import Ending, Evidence, judge
@@ -33,26 +32,26 @@ class Verdict:
         fold: Fold,
         reading: Reading,
         stopping: Stopping,
-        budget: RunBudget,
+        gateway: GatewayEvents | None,
     ) -> None:
         self._plan = plan
         self._options = options
         self._fold = fold
         self._reading = reading
         self._stopping = stopping
-        self._budget = budget
+        self._gateway = gateway
         self.result_came_first = False
 
     @property
     def halted(self) -> Halt | None:
-        """What has stopped the run, where that was its budget or the gateway."""
-        return self._budget.halted(self._stopping.reason)
+        """Why the gateway has stopped the run, if it has."""
+        return self._gateway.halted if self._gateway is not None else None
 
     def ending(self, exit_code: int | None) -> Ending:
         """What it was."""
         stopping, halted = self._stopping, self.halted
         if halted is not None and not self._said_success:
-            # What the CLI makes of a request that was not let through is no ending of its own.
+            # The gateway blocked a request: report our reason, not the error that the CLI derives from it.
             return ending_of(halted)
         if stopping.reason == LINGERING and self._reading.stream.result is None:
             failure = Failure(
@@ -65,7 +64,8 @@ class Verdict:
             )
             return Ending("failed", LINGERING, failure)
         if not stopping.wanted or self.result_came_first or self._said_success:
-            return self._budget.explained(self._judged(exit_code))
+            ending = self._judged(exit_code)
+            return ending if self._gateway is None else self._gateway.explain(ending)
         return Ending("timed_out" if stopping.by_deadline else "interrupted", stopping.reason)
 
     def keeps_leftovers(self, exit_code: int | None) -> bool:
@@ -86,7 +86,6 @@ class Verdict:
         stats = stats_of(result.stats) if result else None
         return judge(
             Evidence(
-                release=self._plan.release,
                 exit_code=exit_code,
                 result_status=result.status if result else None,
                 error_type=error[0] if error else None,

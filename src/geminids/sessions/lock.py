@@ -1,8 +1,6 @@
 """One run at a time in a session: a lock across tasks, threads and processes, which the kernel frees.
 
-A lock is a file below `Places.locks`, locked with `flock`. It counts only while the file that is locked is the
-one that has the name; and only its holder removes the file, before it lets go. So no two can hold one session:
-the second would need another file under that name, and nobody but the first could have taken the first away.
+A lock is a file below `Places.locks` (`config/flock`).
 """
 
 from __future__ import annotations
@@ -16,6 +14,7 @@ from types import TracebackType
 
 import msgspec
 
+from geminids.config.flock import FileLock
 from geminids.config.places import Places, private_dir
 from geminids.errors import SessionBusy, SessionError
 from geminids.ids import is_session_id
@@ -49,25 +48,21 @@ class Lock:
     `left_by` is the holder before, if it died holding: its CLI may live for a moment yet (`still_writing`).
     """
 
-    def __init__(self, session_id: str, fd: int, file: Path, left_by: Holder | None) -> None:
+    def __init__(self, session_id: str, lock: FileLock, file: Path, left_by: Holder | None) -> None:
         self.session_id = session_id
         self.left_by = left_by
-        self._fd: int | None = fd
+        self._lock = lock
         self._file = file
-        _held.add(self)
 
     @property
     def held(self) -> bool:
-        return self._fd is not None
+        return self._lock.is_held
 
     def release(self) -> None:
         """Let go, and leave no file. Once is enough; twice does no harm."""
-        fd, self._fd = self._fd, None
-        if fd is None:
-            return
-        _held.discard(self)
-        _remove(fd, self._file)
-        _sweep(self._file.parent)
+        if self._lock.is_held:
+            _remove(self._lock, self._file)
+            _sweep(self._file.parent)
 
     def __enter__(self) -> Lock:
         return self
@@ -87,14 +82,14 @@ def _try(session_id: str, run_id: str, places: Places, looks: int) -> Lock | Hol
     file = _file_of(session_id, places)
     while True:
         try:
-            fd = _locked(file)
+            lock = _take(file)
         except OSError as error:
             raise SessionError(
                 f"the session {session_id} cannot be locked: {error}",
                 hint=f"Make {file.parent} writable, or set GEMINIDS_HOME to a folder that is.",
             ) from None
-        if fd is not None:
-            return _with_record(session_id, run_id, fd, file)
+        if lock is not None:
+            return _with_record(session_id, run_id, lock, file)
         holder = _read(file)
         if looks <= 0 or (holder is not None and _is_alive(holder)):
             return holder or Holder()
@@ -159,13 +154,12 @@ def _sweep(folder: Path) -> int:
 
 def _sweep_one(file: Path) -> bool:
     try:
-        fd = _locked(file, make=False)
+        lock = FileLock.take(file, make=False)
     except OSError:
         return False
-    if fd is None:
-        return False
-    _remove(fd, file)
-    return True
+    if lock is not None:
+        _remove(lock, file)
+    return lock is not None
 
 
 def _file_of(session_id: str, places: Places) -> Path:
@@ -174,55 +168,36 @@ def _file_of(session_id: str, places: Places) -> Path:
     return places.locks / f"gemini-{session_id}"
 
 
-def _locked(file: Path, *, make: bool = True) -> int | None:
-    """Lock the file that has this name, and give its descriptor; None where another has it."""
-    import fcntl  # none on Windows
-
-    flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | (os.O_CREAT if make else 0)
-    while True:
-        try:
-            fd = os.open(file, flags, 0o600)
-        except FileNotFoundError:
-            if not make:
-                return None
-            private_dir(file.parent)
-            continue
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.path.samestat(os.fstat(fd), os.stat(file, follow_symlinks=False)):
-                return fd
-        except BlockingIOError:
-            os.close(fd)
-            return None
-        except FileNotFoundError:
-            pass  # removed by the holder before: what we have locked has no name any more
-        except BaseException:
-            os.close(fd)
-            raise
-        os.close(fd)
+def _take(file: Path) -> FileLock | None:
+    """Lock the file that has this name, in a folder that is made where there is none."""
+    try:
+        return FileLock.take(file)
+    except FileNotFoundError:
+        private_dir(file.parent)
+        return FileLock.take(file)
 
 
-def _with_record(session_id: str, run_id: str, fd: int, file: Path) -> Lock:
+def _with_record(session_id: str, run_id: str, lock: FileLock, file: Path) -> Lock:
     """Write down who holds it. The lock is what counts: a disk that is full costs the record alone."""
-    left_by = _decoded(os.pread(fd, 4096, 0))
+    left_by = _decoded(os.pread(lock.fd, 4096, 0))
     holder = Holder(os.getpid(), run_id, time.time())
     try:
         # The record is one line, written before the rest is cut off: a reader finds the old or the new one.
         line = msgspec.json.encode(holder) + b"\n"
-        os.pwrite(fd, line, 0)
-        os.ftruncate(fd, len(line))
+        os.pwrite(lock.fd, line, 0)
+        os.ftruncate(lock.fd, len(line))
     except OSError:
         pass
-    return Lock(session_id, fd, file, left_by)
+    return Lock(session_id, lock, file, left_by)
 
 
-def _remove(fd: int, file: Path) -> None:
+def _remove(lock: FileLock, file: Path) -> None:
     try:
         file.unlink()
     except OSError:
         pass  # a stale file is swept later, or taken again
     finally:
-        os.close(fd)
+        lock.close()
 
 
 def _read(file: Path) -> Holder | None:
@@ -246,19 +221,3 @@ def _is_alive(holder: Holder) -> bool:
     if holder.pid is None or holder.since is None:
         return False
     return Mark(holder.pid, int(holder.since * 1000), "", "").host_is_alive()
-
-
-_held: set[Lock] = set()
-
-
-def _forget() -> None:
-    """A fork inherits the descriptors and must not hold the locks after its parent's death."""
-    for lock in list(_held):
-        if lock._fd is not None:
-            os.close(lock._fd)
-        lock._fd = None
-    _held.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)

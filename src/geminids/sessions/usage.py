@@ -1,38 +1,52 @@
-"""The API requests that stored sessions tell of, with their tokens: all of them, and none twice."""
+"""The API requests that session files and the request log hold, with their tokens; each request once."""
 
 from __future__ import annotations
 
 import os
 import re
 import stat
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
 from geminids.config.places import Places
+from geminids.gateway.request_log import LoggedRequest, read_request_log
 from geminids.sessions.folders import Folder, chat_folders, home_of
 from geminids.sessions.listing import session_files
 from geminids.wire.journal import Message, Rewind, decode_record
 from geminids.wire.journal_legacy import blocks
 from geminids.wire.journal_odd import UNREADABLE
 
-__all__ = ["Request", "Spent", "StoredUsage", "Trouble", "contents", "read_usage", "stored_usage"]
+__all__ = [
+    "Kind",
+    "Request",
+    "Spent",
+    "StoredUsage",
+    "Trouble",
+    "read_usage",
+    "stored_usage",
+    "with_request_log",
+]
 
-_NEEDLE = b'"tokens"'
-# What stands before a message's tool calls, up to where the CLI has told all that we want.
-_PLAIN = re.compile(rb'"tokens":\{(?:"[a-z]+":\d+,?)+\},"model":"[^"\\]*"')
-_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_NEEDLE = b'"tokens":'
+# The last field that we need; a message's tool calls, which are most of it, come after it.
+_MODEL = b',"model":"'
+_UUID_LENGTH = 36
 _SHORT_ID = re.compile(r"session-.*-([^-]*)\.jsonl?")
 _HEADER = re.compile(rb'"(sessionId|startTime)"\s*:\s*"([^"\\]{1,300})"')
 _HEAD = 4096
-# So many files are worth a second process.
-_MANY = 40
+
+# conversation: requests of the conversation and its subagents. other: requests outside it (router, web search,
+# compression, ...). discarded: answers of the conversation that the CLI threw away.
+Kind = Literal["conversation", "other", "discarded"]
 
 
 class Spent(msgspec.Struct, frozen=True, gc=False):
-    """The tokens of one API request. `input` has the cached ones in it, `output` has not the thinking."""
+    """The tokens of one API request. `input` includes the cached ones, `output` excludes thinking."""
 
     input: int = 0
     output: int = 0
@@ -43,12 +57,12 @@ class Spent(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def total(self) -> int:
-        """As the API has told it; where it has not, the sum."""
+        """The API's total; the sum if the API reported none."""
         return self.recorded_total or self.input + self.output + self.thinking + self.tool
 
 
 class Request(msgspec.Struct, frozen=True, gc=False):
-    """One API request: the message that it made, when, by which model (None: not told)."""
+    """One API request: its id, its time, and its model (None: unknown)."""
 
     id: str
     at: str
@@ -57,16 +71,16 @@ class Request(msgspec.Struct, frozen=True, gc=False):
 
 
 class Trouble(msgspec.Struct, frozen=True):
-    """What could not be read, so that its tokens are missing."""
+    """A file that could not be read completely, so that tokens are missing."""
 
     file: str
     what: str
 
 
 class StoredUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """What one file tells. `session` is the conversation that it is a part of: a subagent's is its parent's.
+    """The requests of one session in one file. A subagent's `session` is the one that called it.
 
-    `errands`: not the CLI has written it down, but we, of what it asked for itself.
+    `are_tokens_known` is False for requests whose answers ended before they reported their tokens.
     """
 
     file: str
@@ -76,23 +90,28 @@ class StoredUsage(msgspec.Struct, frozen=True, kw_only=True):
     started: str
     requests: tuple[Request, ...]
     troubles: tuple[Trouble, ...] = ()
-    errands: bool = False
+    kind: Kind = "conversation"
+    are_tokens_known: bool = True
 
 
-class _Record(msgspec.Struct, gc=False):
+class _Message(msgspec.Struct, gc=False):
     id: str = ""
     type: str = ""
     timestamp: str = ""
     model: str | None = None
     tokens: Spent | None = None
-    messages: list[_Record] = []
+
+
+class _Record(_Message, gc=False):
+    messages: list[_Message] = []
     set: _Set | None = msgspec.field(default=None, name="$set")
 
 
 class _Set(msgspec.Struct, gc=False):
-    messages: list[_Record] = []
+    messages: list[_Message] = []
 
 
+_message: msgspec.json.Decoder[_Message] = msgspec.json.Decoder(_Message)
 _record: msgspec.json.Decoder[_Record] = msgspec.json.Decoder(_Record)
 
 
@@ -103,45 +122,143 @@ def stored_usage(
     since: datetime | None = None,
     environ: Mapping[str, str] | None = None,
     places: Places | None = None,
-    may_fork: bool = False,
 ) -> list[StoredUsage]:
-    """What all files of a project tell, or of all projects; `home` None: the user's and all private homes.
+    """Read all session files of a project, or of all projects; `home` None: the user's and all private homes.
 
-    A request that stands in several files (a fork, a rescue, a session that a newer release has rewritten) is told
-    with the oldest session that has it. Files that were not changed `since` are passed over. Nothing that is in the
-    files raises. `may_fork`: half of many files are read by a fork of this process.
+    A request that is in several files (a fork, a rescue, a session that a newer release has rewritten) counts for the
+    oldest session that has it. Files that were not changed `since` are skipped. No file content raises.
 
     >>> stored_usage("/no/such/project", home="/no/such/home")
     []
     """
     environ = os.environ if environ is None else environ
     places = places or Places.of(environ)
-    found: list[tuple[str, Folder]] = []
+    found: list[StoredUsage] = []
     for one in _homes(home, environ, places):
         for folder in chat_folders(project, home=one, environ=environ, places=places):
             files = session_files(folder, True)
             if since is not None:
                 files = [file for file in files if _changed(file) >= since.timestamp()]
-            found += [(file, folder) for file in files]
-    return list(_once(_read_all(found, may_fork)))
+            found += [_usage_of(file, folder) for file in files]
+    return list(_once(found))
 
 
-def _read_all(files: list[tuple[str, Folder]], may_fork: bool) -> list[StoredUsage]:
-    if not may_fork or len(files) < _MANY:
-        return [_usage_of(*one) for one in files]
-    from geminids.sessions.usage_aside import aside
+def with_request_log(
+    stored: Iterable[StoredUsage],
+    places: Places,
+    *,
+    project: str | None = None,
+    only_stored: bool = False,
+    since: datetime | None = None,
+) -> list[StoredUsage]:
+    """Add the requests of the request log to those of the session files. Never raises.
 
-    rest = aside(lambda: [_usage_of(*one) for one in files[1::2]], list[StoredUsage])
-    return [*[_usage_of(*one) for one in files[::2]], *rest()]
+    Requests of a scripted or replayed model cost nothing: they are removed from their session. A session that is in
+    `stored` keeps the project that it has there. `project`: only requests of this folder. `only_stored`: only
+    requests of the sessions in `stored`.
+    """
+    stored = list(stored)
+    logged, troubles = _logged(places, since)
+    found = _without_free(stored, [one for one in logged if one.free and not one.discarded])
+    projects = {one.session: one.project for one in stored}
+    groups: dict[tuple[str, str | None, Kind, bool], list[Request]] = {}
+    for one in logged:
+        if one.free:
+            continue
+        in_conversation = one.role in ("main", "subagent")
+        kind: Kind = "discarded" if one.discarded else "conversation" if in_conversation else "other"
+        if one.session in projects:
+            group = (one.session, projects[one.session], kind, one.is_counted)
+        elif only_stored or (project is not None and one.project not in (project, os.path.realpath(project))):
+            continue
+        else:
+            group = (one.session or one.run, one.project, kind, one.is_counted)
+        groups.setdefault(group, []).append(_request(one))
+    log = str(places.request_log)
+    for (session, where, kind, is_counted), requests in groups.items():
+        found.append(
+            StoredUsage(
+                file=log,
+                session=session,
+                project=where,
+                subagent=False,
+                started=requests[0].at,
+                requests=tuple(requests),
+                kind=kind,
+                are_tokens_known=is_counted,
+            )
+        )
+    if troubles:
+        found.append(
+            StoredUsage(
+                file=log, session="", project=None, subagent=False, started="", requests=(), troubles=troubles
+            )
+        )
+    return found
+
+
+def _logged(places: Places, since: datetime | None) -> tuple[list[LoggedRequest], tuple[Trouble, ...]]:
+    """The requests of the log, each by its last line, and what could not be read."""
+    first = since.timestamp() * 1000 if since else None
+    found: dict[tuple[str, int], LoggedRequest] = {}
+    broken = 0
+
+    def count() -> None:
+        nonlocal broken
+        broken += 1
+
+    troubles = []
+    try:
+        for one in read_request_log(places, count):
+            if first is None or one.at >= first:
+                found[one.run, one.request] = one
+    except OSError as error:
+        troubles.append(Trouble(str(places.request_log), f"cannot be read: {error.strerror or error}"))
+    if broken:
+        what = "1 line that cannot be read" if broken == 1 else f"{broken} lines that cannot be read"
+        troubles.append(Trouble(str(places.request_log), what))
+    return list(found.values()), tuple(troubles)
+
+
+def _without_free(stored: list[StoredUsage], free: list[LoggedRequest]) -> list[StoredUsage]:
+    """Remove the requests of scripted and replayed models from their sessions: session and tokens identify them."""
+    if not free:
+        return stored
+    left = Counter((one.session, one.input, one.output, one.cached, one.thinking) for one in free)
+    sessions = {one.session for one in free}
+    found = []
+    for one in stored:
+        if one.session in sessions:
+            requests = []
+            for request in one.requests:
+                tokens = request.tokens
+                key = (one.session, tokens.input, tokens.output, tokens.cached, tokens.thinking)
+                if left[key] > 0:
+                    left[key] -= 1
+                else:
+                    requests.append(request)
+            one = msgspec.structs.replace(one, requests=tuple(requests))
+        found.append(one)
+    return found
+
+
+def _request(one: LoggedRequest) -> Request:
+    tokens = Spent(one.input or 0, one.output or 0, one.cached or 0, one.thinking or 0, one.tool or 0)
+    try:
+        ended = datetime.fromtimestamp(one.at / 1000, UTC)
+    except (OverflowError, ValueError, OSError):  # not a time: an unknown day
+        return Request(f"{one.run}-{one.request}", "", one.model, tokens)
+    at = ended.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return Request(f"{one.run}-{one.request}", at, one.model, tokens)
 
 
 def read_usage(file: str | Path, project: str | None = None) -> StoredUsage:
-    """What one file tells, each request once; never raises."""
+    """Read one session file, each request once. Never raises."""
     return _usage_of(str(file), Folder(Path(file).parent, project, False))
 
 
 def _homes(home: str | None, environ: Mapping[str, str], places: Places) -> Iterator[str]:
-    """Homes with sessions of their own: those of most private homes are links into the user's."""
+    """Homes that have their own sessions. Most private homes only link to the user's."""
     if home is not None:
         yield home
         return
@@ -166,12 +283,12 @@ def _changed(file: str) -> float:
 
 def _once(found: Iterable[StoredUsage]) -> Iterator[StoredUsage]:
     seen: set[object] = set()
-    # A copy is younger than what it is a copy of. Of a file and the one that the CLI has made of it, `.json` is first.
+    # A copy is younger than its original. Of a session that the CLI rewrote, the `.json` file is first.
     for usage in sorted(found, key=lambda one: (one.started, one.subagent, one.file)):
         fresh = []
         for request in usage.requests:
-            # An id that is no UUID may be another conversation's too: then all of it has to be the same.
-            key: object = request.id if _ID.fullmatch(request.id) else request
+            # Another conversation may use the same id if it is not a UUID: then the whole request must be equal.
+            key: object = request.id if len(request.id) == _UUID_LENGTH else request
             if key not in seen:
                 seen.add(key)
                 fresh.append(request)
@@ -187,7 +304,7 @@ def _usage_of(file: str, folder: Folder) -> StoredUsage:
     broken, data = 0, b""
     troubles: tuple[Trouble, ...] = ()
     try:
-        data = contents(file)
+        data = _contents(file)
         broken = _read(data, name.endswith(".json"), requests)
     except OSError as error:
         troubles = (Trouble(file, f"cannot be read: {error.strerror or error}"),)
@@ -208,9 +325,9 @@ def _usage_of(file: str, folder: Folder) -> StoredUsage:
     )
 
 
-def contents(file: str) -> bytes:
-    """All of a file; raises `OSError` where it is none."""
-    # What has a session's name may be a pipe, and nobody would ever write to it.
+def _contents(file: str) -> bytes:
+    """The content of a regular file; `OSError` for anything else."""
+    # Without O_NONBLOCK, opening a FIFO that has a session's name would block.
     fd = os.open(file, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
     with open(fd, "rb", buffering=0) as opened:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
@@ -219,7 +336,7 @@ def contents(file: str) -> bytes:
 
 
 def _read(data: bytes, legacy: bool, requests: dict[str, Request]) -> int:
-    """Gather the requests in a file; how many of its records could not be read."""
+    """Collect the requests of a file; return the number of records that could not be read."""
     if legacy:
         try:
             _take(_record.decode(data), requests)
@@ -228,31 +345,42 @@ def _read(data: bytes, legacy: bool, requests: dict[str, Request]) -> int:
             pieces = [block.text for block in blocks(data.splitlines(keepends=True)) if _NEEDLE in block.text]
             return sum(not _read_line(piece, requests) for piece in pieces) or 1
     broken = 0
+    last_head = b""
     found = data.find(_NEEDLE)
     while found >= 0:
-        # Most lines have none, and are never looked at.
+        # Most lines have no tokens and are skipped.
         start = data.rfind(b"\n", 0, found) + 1
         end = data.find(b"\n", found)
         end = len(data) if end < 0 else end
-        if not _read_head(data, start, found, requests):
+        head = data[start : _end_of_model(data, found, end)]
+        # The CLI writes a message again when its tools have finished, with the same head.
+        if not head or head != last_head:
+            last_head = head if _read_head(head, requests) else b""
+        if not last_head:
             broken += not _read_line(data[start:end], requests)
         found = data.find(_NEEDLE, end)
     return broken
 
 
-def _read_head(data: bytes, start: int, found: int, requests: dict[str, Request]) -> bool:
-    """A message by what stands before its tool calls, which are most of it.
+def _end_of_model(data: bytes, found: int, end: int) -> int:
+    """Where the `model` after the tokens ends; 0 if the line has none there."""
+    tokens_end = data.find(b"}", found, end) + 1
+    return (
+        data.find(b'"', tokens_end + len(_MODEL), end) + 1 if data.startswith(_MODEL, tokens_end, end) else 0
+    )
 
-    Closed there, a line is JSON only where the tokens are the message's own, and not some tool's argument.
+
+def _read_head(head: bytes, requests: dict[str, Request]) -> bool:
+    """Decode only the part of a message before its tool calls.
+
+    With a closing brace added, that part is valid JSON only if the tokens are the message's own, not an argument of
+    a tool.
     """
-    plain = _PLAIN.match(data, found)
-    if plain is None:
-        return False
     try:
-        record = _record.decode(data[start : plain.end()] + b"}")
+        message = _message.decode(head + b"}")
     except UNREADABLE:
         return False
-    _take(record, requests)
+    _put(message, requests)
     return True
 
 
@@ -262,32 +390,34 @@ def _read_line(line: bytes, requests: dict[str, Request]) -> bool:
         return True
     except UNREADABLE:
         pass
-    # Not quite what the CLI's types say; or torn.
+    # The line is cut off, or differs from the CLI's own types.
     odd = decode_record(line.strip().rstrip(b","))
     if odd is None:
         return False
     messages = [odd] if isinstance(odd, Message) else [] if isinstance(odd, Rewind) else odd.messages or []
     for message in messages:
         if message.tokens is not None:
-            told = message.tokens
-            spent = Spent(told.input, told.output, told.cached, told.thoughts, told.tool, told.total)
-            _put(_Record(message.id, message.type, message.timestamp, message.model, spent), requests)
+            counts = message.tokens
+            spent = Spent(
+                counts.input, counts.output, counts.cached, counts.thoughts, counts.tool, counts.total
+            )
+            _put(_Message(message.id, message.type, message.timestamp, message.model, spent), requests)
     return True
 
 
 def _take(record: _Record, requests: dict[str, Request]) -> None:
     _put(record, requests)
-    # A checkpoint, or a whole conversation: messages that were told before have lost their times in it.
+    # A checkpoint or a whole conversation. Its copies of earlier messages have lost their times.
     for message in (*record.messages, *(record.set.messages if record.set else ())):
         if message.id not in requests:
             _put(message, requests)
 
 
-def _put(record: _Record, requests: dict[str, Request]) -> None:
-    """A record that is written again takes the place of the first one; one without tokens takes nothing away."""
-    tokens = record.tokens
-    if tokens is not None and record.type == "gemini" and tokens.total:
+def _put(message: _Message, requests: dict[str, Request]) -> None:
+    """Add a message's request. The last record of a message that has tokens counts."""
+    tokens = message.tokens
+    if tokens is not None and message.type == "gemini" and (tokens.recorded_total or tokens.total):
         # The oldest releases could leave the id out.
-        requests[record.id or f"#{len(requests)}"] = Request(
-            record.id, record.timestamp, record.model, tokens
+        requests[message.id or f"#{len(requests)}"] = Request(
+            message.id, message.timestamp, message.model, tokens
         )

@@ -11,7 +11,7 @@ import msgspec
 
 from geminids.config.places import Places
 from geminids.errors import GeminidsError
-from geminids.skills.file import Dialect, read_skill
+from geminids.skills.file import read_skill
 from geminids.skills.lint import Finding, lint_skill
 from geminids.skills.record import Record, forget, is_vouched, record_of, records_locked, vouch
 from geminids.skills.tree import copy_tree, look_at
@@ -31,19 +31,19 @@ class Added(msgspec.Struct, frozen=True):
     warnings: tuple[Finding, ...]
 
 
-def add_skill(source: str, cwd: str, places: Places, dialect: Dialect, *, force: bool = False) -> Added:
+def add_skill(source: str, cwd: str, places: Places, *, force: bool = False) -> Added:
     """Copy a skill's folder to `<cwd>/.agents/skills/<name>` and write down that the owner vouches for it."""
     folder = os.path.dirname(os.path.abspath(source)) if os.path.isfile(source) else os.path.abspath(source)
     file = os.path.join(folder, "SKILL.md")
     if not os.path.lexists(file):
         raise GeminidsError(f"{folder} holds no SKILL.md", hint="Name the folder of one skill.")
     # Its folder may have any name: the copy gets the right one.
-    found = lint_skill(file, dialect, in_folder=False)
+    found = lint_skill(file, in_folder=False)
     errors = [one for one in found if one.level == "error"]
     if errors:
         lines = "".join(f"\n  {one.file}:{one.line}: {one.message} ({one.code})" for one in errors)
         raise GeminidsError(f"{folder} is not fit to be added:{lines}", hint="Mend that first.")
-    name = read_skill(file, dialect).name
+    name = read_skill(file).name
     try:
         with records_locked(places):
             target = _put(folder, name, cwd, places, force)

@@ -9,8 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from geminids.skills.file import Dialect, fields_of, head_of, split_head
-from geminids.skills.front_matter import NotYaml, read_yaml_head
+from geminids.skills.file import fields_of, head_of, split_head, yaml_texts
 from geminids.skills.tree import outward_links
 
 __all__ = ["RULES", "Finding", "Level", "finding", "lint_skill"]
@@ -37,7 +36,6 @@ RULES: dict[str, tuple[Level, str]] = {
     "hidden-folder":        ("error",   "The CLI passes over folders whose name begins with a dot."),
     "passed-over-folder":   ("error",   "The CLI passes over folders of this name."),
     "too-deep":             ("error",   "The CLI looks one folder deep."),
-    "no-folder":            ("error",   "The SKILL.md lies in the skills folder itself, which needs 0.25 or newer."),
     "no-skill-file":        ("warning", "The folder holds no SKILL.md."),
     "shadowed":             ("warning", "Another skill of the same name is taken in its place."),
 }
@@ -69,7 +67,7 @@ def finding(file: str, line: int, code: str, message: str, *, unseen: bool = Fal
     return Finding(file=file, line=line, code=code, level=RULES[code][0], message=text, unseen=unseen)
 
 
-def lint_skill(file: str, dialect: Dialect, *, in_folder: bool = True) -> list[Finding]:
+def lint_skill(file: str, *, in_folder: bool = True) -> list[Finding]:
     """Everything about one SKILL.md and what lies beside it. `in_folder`: the folder should have the skill's name."""
     if os.path.exists(file) and not os.path.isfile(file):
         return [finding(file, 1, "unreadable", "is not a file", unseen=True)]
@@ -87,14 +85,14 @@ def lint_skill(file: str, dialect: Dialect, *, in_folder: bool = True) -> list[F
         line = data.count(b"\n", 0, error.start) + 1
         found.append(finding(file, line, "not-utf8", f"is not UTF-8 (byte {error.start})"))
         text = data.decode("utf-8", "replace")
-    found += _of_head(file, text, dialect, in_folder)
-    found += _of_text(file, text, dialect)
+    found += _of_head(file, text, in_folder)
+    found += _of_text(file, text)
     found += _of_links(file)
     return found
 
 
-def _of_head(file: str, text: str, dialect: Dialect, in_folder: bool) -> Iterator[Finding]:
-    parts = split_head(text, dialect)
+def _of_head(file: str, text: str, in_folder: bool) -> Iterator[Finding]:
+    parts = split_head(text)
     if parts is None:
         if re.match(r"---\r?\n", text):
             yield finding(file, 1, "not-closed", "the front matter is not closed by a line ---", unseen=True)
@@ -102,16 +100,20 @@ def _of_head(file: str, text: str, dialect: Dialect, in_folder: bool) -> Iterato
             yield finding(file, 1, "no-front-matter", "does not begin with a line ---", unseen=True)
         return
     head = parts[0]
-    name, description = fields_of(head, dialect)
+    name, description = fields_of(head)
     if not name:
         yield finding(file, _line(head, "name"), "no-name", "has no name", unseen=name is None)
     if not description:
         at = _line(head, "description")
         yield finding(file, at, "no-description", "has no description", unseen=description is None)
-    if name is not None and description is not None and not _is_yaml(head):
+    if (
+        name is not None
+        and description is not None
+        and not {"name", "description"} <= yaml_texts(head).keys()
+    ):
         yield finding(file, 2, "not-yaml", "the front matter is no YAML with these two texts; quote them")
     if name:
-        yield from _of_name(file, _line(head, "name"), name, head_of(text, dialect).name, in_folder)
+        yield from _of_name(file, _line(head, "name"), name, head_of(text).name, in_folder)
     if description and len(description) > _LONGEST_DESCRIPTION:
         at, size = _line(head, "description"), len(description)
         yield finding(file, at, "description-too-long", f"the description has {size} characters of 1024")
@@ -130,14 +132,6 @@ def _of_name(file: str, line: int, name: str, seen: str, in_folder: bool) -> Ite
         yield finding(file, line, "name-not-folder", f"the name is {name!r}, the folder {folder!r}")
 
 
-def _is_yaml(head: str) -> bool:
-    try:
-        found = read_yaml_head(head)
-    except (NotYaml, RecursionError):
-        return False
-    return isinstance(found.get("name"), str) and isinstance(found.get("description"), str)
-
-
 def _line(head: str, field: str) -> int:
     """The line of the file that a field of its front matter is on."""
     for number, line in enumerate(head.splitlines(), 2):
@@ -146,8 +140,8 @@ def _line(head: str, field: str) -> int:
     return 1
 
 
-def _of_text(file: str, text: str, dialect: Dialect) -> Iterator[Finding]:
-    parts = split_head(text, dialect)
+def _of_text(file: str, text: str) -> Iterator[Finding]:
+    parts = split_head(text)
     if parts is None:
         return
     folder = os.path.dirname(os.path.abspath(file))

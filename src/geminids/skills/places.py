@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 
 from geminids.errors import GeminidsError
-from geminids.skills.file import Dialect, read_skill
+from geminids.skills.file import read_skill
 from geminids.skills.find import Skill, is_skill_file, skill_files
 from geminids.skills.lint import Finding, finding, lint_skill
 
@@ -16,21 +16,21 @@ _DEEPEST = 4
 _COLLECTIONS = (".gemini/skills", ".agents/skills")
 
 
-def lint_path(path: str, dialect: Dialect) -> list[Finding]:
+def lint_path(path: str) -> list[Finding]:
     """Lint what is there: a SKILL.md, the folder of one skill, a folder of skills, or a workspace that has some."""
     path = os.path.normpath(path)
     if os.path.isfile(path):
-        return _named_file(path, dialect)
+        return _named_file(path)
     if not os.path.isdir(path):
         raise GeminidsError(
             f"{path} is not there", hint="Name a SKILL.md, a skill's folder or a folder of skills."
         )
     inner = [os.path.join(path, name) for name in _COLLECTIONS if os.path.isdir(os.path.join(path, name))]
     if inner:
-        return [found for folder in inner for found in _collection(folder, dialect)]
+        return [found for folder in inner for found in _collection(folder)]
     if os.path.basename(os.path.abspath(path)) != "skills" and _skill_file(path):
-        return _one(path, dialect)
-    return list(_collection(path, dialect))
+        return _one(path)
+    return list(_collection(path))
 
 
 def shadowed_findings(skills: Sequence[Skill]) -> Iterator[Finding]:
@@ -40,9 +40,9 @@ def shadowed_findings(skills: Sequence[Skill]) -> Iterator[Finding]:
             yield finding(skill.file, 1, "shadowed", f"the CLI takes {skill.shadowed_by} for {skill.name!r}")
 
 
-def _named_file(path: str, dialect: Dialect) -> list[Finding]:
+def _named_file(path: str) -> list[Finding]:
     if is_skill_file(os.path.basename(path)):
-        return lint_skill(path, dialect)
+        return lint_skill(path)
     if os.path.basename(path).lower() == "skill.md":
         return [_wrong_case(path)]
     raise GeminidsError(
@@ -50,34 +50,31 @@ def _named_file(path: str, dialect: Dialect) -> list[Finding]:
     )
 
 
-def _one(folder: str, dialect: Dialect) -> list[Finding]:
+def _one(folder: str) -> list[Finding]:
     file = _skill_file(folder)
     assert file is not None
-    return lint_skill(file, dialect) if is_skill_file(os.path.basename(file)) else [_wrong_case(file)]
+    return lint_skill(file) if is_skill_file(os.path.basename(file)) else [_wrong_case(file)]
 
 
-def _collection(folder: str, dialect: Dialect) -> Iterator[Finding]:
-    seen = list(skill_files(folder, dialect))
+def _collection(folder: str) -> Iterator[Finding]:
+    seen = list(skill_files(folder))
     owners: dict[str, str] = {}
     for file in seen:
-        head = read_skill(file, dialect)
+        head = read_skill(file)
         if head.why is None:
             owners[head.name] = file
     for file in seen:
-        yield from lint_skill(file, dialect, in_folder=os.path.dirname(file) != folder)
-        head = read_skill(file, dialect)
+        yield from lint_skill(file, in_folder=os.path.dirname(file) != folder)
+        head = read_skill(file)
         if head.why is None and owners[head.name] != file:
             other = os.path.basename(os.path.dirname(owners[head.name]))
             yield finding(
                 file, 1, "shadowed", f"{other} has the name {head.name!r} too: the CLI takes one of them"
             )
-    yield from _passed_over(folder, {os.path.dirname(file) for file in seen}, dialect)
+    yield from _passed_over(folder, {os.path.dirname(file) for file in seen})
 
 
-def _passed_over(folder: str, seen: set[str], dialect: Dialect) -> Iterator[Finding]:
-    top = os.path.join(folder, "SKILL.md")
-    if not dialect.at_the_top and os.path.isfile(top):
-        yield finding(top, 1, "no-folder", "lies in the skills folder itself", unseen=True)
+def _passed_over(folder: str, seen: set[str]) -> Iterator[Finding]:
     for name in sorted(os.listdir(folder)):
         inner = os.path.join(folder, name)
         if inner in seen or not os.path.isdir(inner):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import msgspec
 
-from geminids.config.places import Places, private_dir
+from geminids.config.flock import FileLock
+from geminids.config.places import Places, private_dir, write_private
 from geminids.errors import GeminidsError
 from geminids.skills.tree import Tree, look_at
 
@@ -63,13 +64,7 @@ def record_of(folder: str, places: Places) -> Record | None:
 
 def vouch(record: Record, places: Places) -> None:
     """Write it down, for the owner's eyes only, whole or not at all."""
-    file = _file(record.folder, places)
-    private_dir(file.parent)
-    draft = file.with_name(f".{file.name}.{os.getpid()}.{os.urandom(4).hex()}")
-    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(fd, "wb") as out:
-        out.write(msgspec.json.encode(record))
-    os.replace(draft, file)
+    write_private(_file(record.folder, places), msgspec.json.encode(record))
 
 
 def forget(folder: str, places: Places) -> None:
@@ -80,14 +75,12 @@ def forget(folder: str, places: Places) -> None:
 @contextmanager
 def records_locked(places: Places) -> Iterator[None]:
     """One at a time adds or removes skills."""
-    from filelock import FileLock, Timeout
-
-    lock = private_dir(_folder(places)) / ".lock"
-    try:
-        with FileLock(lock, timeout=60, mode=0o600):
-            yield
-    except Timeout:
-        raise GeminidsError(f"{lock} is held by another process", hint="Try again later.") from None
+    file = private_dir(_folder(places)) / ".lock"
+    lock = FileLock.take(file, wait=60)
+    if lock is None:
+        raise GeminidsError(f"{file} is held by another process", hint="Try again later.")
+    with closing(lock):
+        yield
 
 
 def _folder(places: Places) -> Path:

@@ -6,19 +6,16 @@ from pathlib import Path
 
 from geminids.config.places import Places
 from geminids.skills.find import Skill, workspace_skills
-from geminids.toolchain.releases import Release
 
 __all__ = ["untrusted_skills"]
 
 
-def untrusted_skills(
-    cwd: str | Path, release: Release, places: Places, *, home: Path | None = None
-) -> tuple[Skill, ...]:
+def untrusted_skills(cwd: str | Path, places: Places, *, home: Path | None = None) -> tuple[Skill, ...]:
     """The skills to turn off by name, since nobody vouches for what the CLI would take. Fast where there are none.
 
     One without a certain name (`sure` is False) cannot be turned off by it: all skills must be, or the run refused.
     """
-    found = workspace_skills(cwd, release, home=home)
+    found = workspace_skills(cwd, home=home)
     if not found:
         return ()
     from geminids.skills.record import vouched_skills

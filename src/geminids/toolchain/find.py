@@ -47,7 +47,8 @@ def find(
     """The Gemini CLI to run. `wanted` is a version or tag that geminids installed, or a path.
 
     With nothing wanted: `GEMINI_CLI_PATH`, PATH, managed installs, then the places where package and
-    version managers put it. Runs no process, except the first time that it meets an unknown program.
+    version managers put it. An unsupported release is chosen only where the search finds no supported one; a run
+    then refuses it. Starts no process, except the first time that it meets an unknown program.
     """
     environ = os.environ if environ is None else environ
     places = places or Places.of(environ)
@@ -57,8 +58,13 @@ def find(
     if named:
         return _at(_path_of(named, environ), "GEMINI_CLI_PATH", environ, places)
     looked: list[str] = []
+    too_old: Gemini | None = None
     for found in _search(environ, places, looked):
-        return found
+        if found.release.is_supported:
+            return found
+        too_old = too_old or found
+    if too_old is not None:
+        return too_old
     raise CliMissing("Gemini CLI was not found", hint=_HINT, looked=looked)
 
 
@@ -88,7 +94,7 @@ def is_available(
     places: Places | None = None,
     timeout: float = 10.0,
 ) -> Availability:
-    """Start it with `--version`, and say whether that worked."""
+    """Start it with `--version`, and say whether that worked and whether geminids runs this release."""
     from geminids.config.places import private_dir
     from geminids.toolchain.spawn import answer_of
 
@@ -98,6 +104,8 @@ def is_available(
         gemini = find(wanted, environ=environ, places=places)
     except ToolchainError as error:
         return Availability(False, error.message)
+    if refused := gemini.release.why_refused:
+        return Availability(False, refused)
     own = {name: value for name, value in environ.items() if not is_secret_name(name)}
     own["GEMINI_CLI_NO_RELAUNCH"] = "true"
     argv = (*gemini.command(places), "--version")

@@ -6,12 +6,13 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
+from geminids.config.flock import FileLock
 from geminids.config.places import Places, private_dir
 from geminids.errors import InstallFailed, ToolchainError
 from geminids.toolchain.find import Installed, find, installed, record_of
@@ -19,9 +20,56 @@ from geminids.toolchain.gemini import PACKAGE, Gemini, package_in, probe_version
 from geminids.toolchain.node import Node, find_node
 from geminids.toolchain.npm import Npm, available, checked, fetch, npm_for, resolve
 from geminids.toolchain.versions import Version
-from geminids.toolchain.warmup import warm_up
 
-__all__ = ["Progress", "available_versions", "install", "uninstall"]
+__all__ = ["Progress", "available_versions", "install", "uninstall", "warm_up"]
+
+_SETTINGS = (
+    '{"security":{"auth":{"selectedType":"gemini-api-key"}},"privacy":{"usageStatisticsEnabled":false},'
+    '"general":{"sessionRetention":{"enabled":false}}}'
+)
+_ANSWER = (
+    '{"method":"generateContentStream","response":[{"candidates":[{"content":{"role":"model","parts":'
+    '[{"text":"warm"}]},"finishReason":"STOP"}],"usageMetadata":{"promptTokenCount":1,'
+    '"candidatesTokenCount":1,"totalTokenCount":2}}]}\n'
+)
+_KEPT = ("PATH", "LANG", "TMPDIR", "SYSTEMROOT")
+
+
+def warm_up(gemini: Gemini, places: Places, environ: Mapping[str, str]) -> bool:
+    """Fill the compile cache; True if the scripted run succeeded. No network, no trace in any home.
+
+    A release that geminids does not run is left as it is.
+    """
+    if gemini.node is None or not gemini.node.has_compile_cache or not gemini.release.is_supported:
+        return False
+    import tempfile
+
+    from geminids.toolchain.spawn import answer_of
+
+    with tempfile.TemporaryDirectory(prefix=".warm-up-", dir=private_dir(places.root)) as folder:
+        home = Path(folder)
+        private_dir(home / ".gemini").joinpath("settings.json").write_text(_SETTINGS)
+        script = home / "answer.ndjson"
+        script.write_text(_ANSWER)
+        flags = ("--output-format=stream-json", "--model=gemini-2.5-flash", f"--fake-responses={script}")
+        argv = (*gemini.command(places), *flags, "--prompt=warm up")
+        answer = answer_of(argv, environ=_environ(home, environ), cwd=private_dir(home / "cwd"), timeout=60)
+    return answer.code == 0
+
+
+def _environ(home: Path, environ: Mapping[str, str]) -> dict[str, str]:
+    # Little of the user's environment: a key or a base URL in it would turn a warm-up into a request.
+    own = {name: environ[name] for name in _KEPT if name in environ}
+    return {
+        **own,
+        "HOME": str(home),
+        "GEMINI_CLI_HOME": str(home),
+        "GEMINI_API_KEY": "none",
+        "GEMINI_CLI_TRUST_WORKSPACE": "true",
+        "GEMINI_CLI_NO_RELAUNCH": "true",
+        "NO_BROWSER": "true",
+    }
+
 
 Progress = Callable[[str], None]
 
@@ -185,18 +233,13 @@ def _lives(pid: str) -> bool:
 
 @contextmanager
 def _lock(places: Places, version: str, say: Progress) -> Iterator[None]:
-    from filelock import FileLock, Timeout
-
-    lock = FileLock(private_dir(places.releases / ".locks") / f"{version}.lock")
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
+    file = private_dir(places.releases / ".locks") / f"{version}.lock"
+    lock = FileLock.take(file)
+    if lock is None:
         say(f"waiting for another install of {version}")
-        lock.acquire()
-    try:
+        lock = FileLock.wait_for(file)
+    with closing(lock):
         yield
-    finally:
-        lock.release()
 
 
 @contextmanager

@@ -6,8 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from geminids.toolchain.releases import Release
-from geminids.toolchain.versions import Version
+from geminids.toolchain.releases import OLDEST_SUPPORTED, Release
 
 __all__ = ["Model", "models_of"]
 
@@ -21,32 +20,32 @@ class Model(msgspec.Struct, frozen=True):
     means: str | None = None
 
 
-# Read in core/src/config/models.ts of 0.12, 0.13, 0.15.3, 0.16, 0.41.2, 0.45.2, 0.60 and 0.61. Any other id
-# is passed on to the API as it is, so this table informs and never refuses.
+# Read in core/src/config/models.ts of 0.54.4, 0.60 and 0.61. The CLI passes any other id on to the API as it is, so
+# this table informs and never refuses. Before 0.61 the CLI also replaces gemini-2.5-flash by gemini-3.5-flash for
+# whoever has access to that (seen on 0.54.4 with an API key).
+_EVERY = OLDEST_SUPPORTED
 # fmt: off
 _IDS: tuple[tuple[str, str, str], ...] = (  # since, id, note
     ("0.61", "gemini-3.8-flash",                   "newest flash"),
     ("0.61", "gemini-3.5-flash-lite",              "newest flash-lite; the router of auto"),
-    ("0.45", "gemini-3.5-flash",                   "flash"),
-    ("0.45", "gemini-3.1-flash-lite",              "flash-lite"),
-    ("0.30", "gemini-3.1-pro-preview",             "newest pro; needs preview access"),
-    ("0.30", "gemini-3.1-pro-preview-customtools", "what auto and pro become with an API key"),
-    ("0.22", "gemini-3-flash-preview",             "needs preview access"),
-    ("0.16", "gemini-3-pro-preview",               "needs preview access"),
-    ("0.1",  "gemini-2.5-pro",                     "what pro becomes without preview access"),
-    ("0.1",  "gemini-2.5-flash",                   "older flash"),
-    ("0.1",  "gemini-2.5-flash-lite",              "older flash-lite"),
-    ("0.41", "gemma-4-31b-it",                     "open weights"),
-    ("0.41", "gemma-4-26b-a4b-it",                 "open weights"),
+    (_EVERY, "gemini-3.5-flash",                   "flash"),
+    (_EVERY, "gemini-3.1-flash-lite",              "flash-lite"),
+    (_EVERY, "gemini-3.1-pro-preview",             "newest pro; needs preview access"),
+    (_EVERY, "gemini-3.1-pro-preview-customtools", "what auto and pro become with an API key"),
+    (_EVERY, "gemini-3-flash-preview",             "needs preview access"),
+    (_EVERY, "gemini-3-pro-preview",               "needs preview access"),
+    (_EVERY, "gemini-2.5-pro",                     "what pro becomes without preview access"),
+    (_EVERY, "gemini-2.5-flash",                   "older flash"),
+    (_EVERY, "gemini-2.5-flash-lite",              "older flash-lite"),
+    (_EVERY, "gemma-4-31b-it",                     "open weights"),
+    (_EVERY, "gemma-4-26b-a4b-it",                 "open weights"),
 )
 
 _ALIASES: tuple[tuple[str, str, str, str | None], ...] = (  # since, alias, note, means; the last fits
-    ("0.6",  "auto",       "a router chooses for each prompt", None),
-    ("0.16", "pro",        "the best", "gemini-2.5-pro"),
-    ("0.16", "flash",      "the quick", "gemini-2.5-flash"),
-    ("0.16", "flash-lite", "the cheapest", "gemini-2.5-flash-lite"),
-    ("0.41", "pro",        "the best", "gemini-3.1-pro-preview"),
-    ("0.41", "flash",      "the quick", "gemini-3-flash-preview"),
+    (_EVERY, "auto",       "a router chooses for each prompt", None),
+    (_EVERY, "pro",        "the best", "gemini-3.1-pro-preview"),
+    (_EVERY, "flash",      "the quick", "gemini-3.5-flash"),
+    (_EVERY, "flash-lite", "the cheapest", "gemini-2.5-flash-lite"),
     ("0.61", "flash",      "the quick", "gemini-3.8-flash"),
     ("0.61", "flash-lite", "the cheapest", "gemini-3.5-flash-lite"),
 )
@@ -54,21 +53,15 @@ _ALIASES: tuple[tuple[str, str, str, str | None], ...] = (  # since, alias, note
 
 
 def models_of(release: Release) -> tuple[Model, ...]:
-    """The names that `release` knows, aliases first. Before 0.16 `pro` and `flash` are no names at all.
+    """The names that `release` knows, aliases first.
 
     >>> from geminids.toolchain.releases import release_of
-    >>> [model.id for model in models_of(release_of("0.15.3")) if model.kind == "alias"]
-    ['auto']
+    >>> [model.means for model in models_of(release_of("0.60.0")) if model.id == "flash"]
+    ['gemini-3.5-flash']
     """
-    version = Version.parse(release.version)
     aliases: dict[str, Model] = {}
     for since, name, note, means in _ALIASES:
-        if _knows(version, since):
+        if release.is_since(since):
             aliases[name] = Model(name, "alias", note, means)
-    ids = tuple(Model(name, "id", note) for since, name, note in _IDS if _knows(version, since))
+    ids = tuple(Model(name, "id", note) for since, name, note in _IDS if release.is_since(since))
     return (*aliases.values(), *ids)
-
-
-def _knows(version: Version | None, since: str) -> bool:
-    first = Version.parse(since)
-    return version is None or (first is not None and version.core >= first.core)

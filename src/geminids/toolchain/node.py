@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from geminids.config.places import Places, private_dir
+from geminids.config.places import Places, private_dir, write_private
 from geminids.errors import NodeMissing
 from geminids.redact import is_secret_name
 from geminids.toolchain.seen import recall, remember
@@ -175,11 +175,8 @@ def _preload(places: Places) -> Path | None:
             return file
     except OSError:
         pass
-    half = file.with_name(f".{file.name}.{os.getpid()}")
     try:
-        private_dir(places.root)
-        half.write_text(_PRELOAD)
-        half.replace(file)
+        write_private(file, _PRELOAD.encode())
     except OSError:
         return None  # a folder that cannot be written costs the speed, not the run
     return file

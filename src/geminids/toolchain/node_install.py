@@ -6,8 +6,10 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 
+from geminids.config.flock import FileLock
 from geminids.config.places import Places, private_dir
 from geminids.errors import InstallFailed
 from geminids.toolchain.node import NODE_IN_WHEEL, Node, managed_nodes
@@ -23,12 +25,10 @@ def install_node(
     places: Places, progress: Callable[[str], None], *, environ: Mapping[str, str] | None = None
 ) -> Node:
     """The managed Node, fetched with pip if it is not there yet. Two at once make one install."""
-    from filelock import FileLock
-
     for node in managed_nodes(places):
         return node
     private_dir(places.node)
-    with FileLock(places.node / ".lock"):
+    with closing(FileLock.wait_for(places.node / ".lock")):
         for node in managed_nodes(places):  # another process was faster
             return node
         return _fetch(places, progress, os.environ if environ is None else environ)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
-from geminids.config.places import Places, private_dir
+from geminids.config.places import Places, write_private
 
 __all__ = ["Sighting", "recall", "remember"]
 
@@ -41,14 +41,8 @@ def remember(places: Places, program: Path, version: str | None, path: str | Non
     known = _load(places)
     known[key] = sighting
     newest = dict(sorted(known.items(), key=lambda item: item[1].at)[-_MOST:])
-    file = _file(places)
-    half = file.with_name(f".{file.name}.{os.getpid()}")
-    try:
-        private_dir(places.root)
-        half.write_bytes(msgspec.json.encode(newest))
-        half.replace(file)
-    except OSError:
-        half.unlink(missing_ok=True)
+    with suppress(OSError):
+        write_private(_file(places), msgspec.json.encode(newest))
     return sighting
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
 __all__ = ["Settings", "SettingsProblem", "merge", "read_settings", "without_comments"]
 
 Settings = dict[str, Any]
+_STRING_OR_COMMENT = re.compile(r'"(?:\\.|[^"\\])*+"?|//[^\n]*|/\*.*?(?:\*/|\Z)', re.DOTALL)
 
 
 class SettingsProblem(Exception):
@@ -33,39 +35,10 @@ def read_settings(text: str, where: str) -> Settings:
 
 def without_comments(text: str) -> str:
     """JSON with `//` and `/* */` blanked out, so that lines and columns stay where they are."""
-    text = text.removeprefix("\ufeff")
-    out: list[str] = []
-    at, size = 0, len(text)
-    while at < size:
-        char = text[at]
-        if char == '"':
-            end = _string_end(text, at)
-            out.append(text[at:end])
-        elif text.startswith("//", at):
-            end = text.find("\n", at)
-            end = size if end < 0 else end
-            out.append(" " * (end - at))
-        elif text.startswith("/*", at):
-            end = text.find("*/", at + 2)
-            end = size if end < 0 else end + 2
-            out.append("".join("\n" if c == "\n" else " " for c in text[at:end]))
-        else:
-            end = at + 1
-            out.append(char)
-        at = end
-    return "".join(out)
-
-
-def _string_end(text: str, at: int) -> int:
-    at += 1
-    while at < len(text):
-        if text[at] == "\\":
-            at += 2
-        elif text[at] == '"':
-            return at + 1
-        else:
-            at += 1
-    return at
+    return _STRING_OR_COMMENT.sub(
+        lambda found: found[0] if found[0][0] == '"' else re.sub(r"[^\n]", " ", found[0]),
+        text.removeprefix("\ufeff"),
+    )
 
 
 def merge(under: Mapping[str, Any], over: Mapping[str, Any]) -> Settings:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from decimal import Decimal
 
 from geminids.events.cost import Cost
 from geminids.events.model import Usage
 
-__all__ = ["count", "dollars", "duration", "money", "tokens"]
+__all__ = ["count", "discarded", "dollars", "duration", "money", "tokens"]
 
 
 def duration(ms: float) -> str:
@@ -31,13 +32,16 @@ def duration(ms: float) -> str:
 
 
 def tokens(usage: Usage) -> str:
-    """The tokens of a run; what is not known, or none, is not told.
+    """The tokens of a run, and of how many requests they are not known.
 
     >>> tokens(Usage(input=31204, cached=23000, output=120, thinking=35))
     '31,204 tokens in (23,000 cached) · 120 out · 35 thinking'
+    >>> tokens(Usage(input=900, output=20, requests=2, unknown=1)), tokens(Usage(requests=2, unknown=2))
+    ('900 tokens in · 20 out · and 1 request with unknown tokens', '2 requests with unknown tokens')
     """
+    unknown = f"{count(usage.unknown, 'request')} with unknown tokens" if usage.unknown else ""
     if not usage.input and not usage.output:
-        return ""
+        return unknown
     told = []
     if usage.input is not None:
         cached = f" ({usage.cached:,} cached)" if usage.cached else ""
@@ -50,7 +54,23 @@ def tokens(usage: Usage) -> str:
         # Thinking or tool prompts: the stream does not say which.
         more = usage.total - (usage.input or 0) - (usage.output or 0)
         told += [f"{more:,} thinking or tool prompts"] if more > 0 else []
+    if unknown:
+        told.append(f"and {unknown}")
     return " · ".join(told)
+
+
+def discarded(requests: Sequence[int]) -> str:
+    """How many answers the CLI did not use.
+
+    >>> discarded((3,))
+    '1 answer was paid for but not used: the CLI asked again'
+    >>> discarded((3, 4))
+    '2 answers were paid for but not used: the CLI asked again'
+    """
+    if not requests:
+        return ""
+    was = "was" if len(requests) == 1 else "were"
+    return f"{count(len(requests), 'answer')} {was} paid for but not used: the CLI asked again"
 
 
 def dollars(amount: Decimal) -> str:

@@ -16,9 +16,9 @@ from geminids.events.model import (
     Thought,
     ToolStarted,
 )
-from geminids.views.amounts import duration, money, tokens
+from geminids.views.amounts import discarded, duration, money, tokens
 from geminids.views.chat_permission import choices, question
-from geminids.views.footer import footer
+from geminids.views.footer import amounts, footer
 from geminids.views.safe import one_line
 from geminids.views.terminal import TerminalView
 
@@ -121,11 +121,12 @@ def _ending(event: Finished, whole: list[Styled]) -> list[Styled]:
     if event.outcome == "interrupted":
         first = Styled.assemble(("■ turn cancelled", "bold yellow"), f" after {duration(event.duration_ms)}")
         # Why is known: somebody has pressed Ctrl-C.
-        return [first, *(line for line in whole[1:] if line.plain.startswith("ended "))]
+        return [first, *(line for line in whole[1:] if line.plain.startswith("ended ")), *amounts(event)]
     if event.outcome != "success" or event.failure is not None:
         return whole
     models = [one_line(used.model) for used in event.usage.models] if event.usage else []
     told = [duration(event.duration_ms), ", ".join(models), tokens(event.usage) if event.usage else ""]
     told.append(one_line(money(event.cost)) if event.cost is not None else "")
     ended = [line for line in whole[1:] if line.plain.startswith("ended ")]
-    return [Styled(" · ".join(filter(None, told)), "dim"), *ended]
+    unused = [Styled(line, "dim") for line in (discarded(event.discarded),) if line]
+    return [Styled(" · ".join(filter(None, told)), "dim"), *ended, *unused]

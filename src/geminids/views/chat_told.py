@@ -11,7 +11,7 @@ from geminids.events.cost import Cost
 from geminids.events.model import ModelUsage, Thought, Usage
 from geminids.sessions.handed_over import own_words
 from geminids.sessions.transcript import Entry, Prompt, Said
-from geminids.views.amounts import count, money
+from geminids.views.amounts import count, discarded, money
 from geminids.views.safe import clean, one_line
 
 __all__ = ["cost", "last_exchange", "thoughts"]
@@ -20,8 +20,11 @@ _COUNTS = ("input", "cached", "output", "thinking")
 _ROWS = 6
 
 
-def cost(turns: Sequence[Usage], costs: Sequence[Cost] = ()) -> Iterator[Text]:
-    """The tokens of a chat, by model, and its money; a number that is not known is a question mark."""
+def cost(turns: Sequence[Usage], costs: Sequence[Cost] = (), unused: Sequence[int] = ()) -> Iterator[Text]:
+    """The tokens of a chat, by model, and its money; a number that is not known is a question mark.
+
+    `unused` are the numbers of the requests whose answers the CLI discarded.
+    """
     if not turns:
         yield Text("no tokens yet: nothing was answered")
         return
@@ -36,6 +39,8 @@ def cost(turns: Sequence[Usage], costs: Sequence[Cost] = ()) -> Iterator[Text]:
     told = count(len(turns), "turn")
     if len(requests) == len(turns):
         told += f" · {count(sum(requests), 'request')}"
+    if unknown := sum(turn.unknown for turn in turns):
+        told += f", {unknown} with unknown tokens"
     yield Text(told, "dim")
     table = [("model", *_COUNTS), *rows]
     widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
@@ -44,6 +49,8 @@ def cost(turns: Sequence[Usage], costs: Sequence[Cost] = ()) -> Iterator[Text]:
         yield Text("  ".join((row[0].ljust(widths[0]), *numbers)), "dim" if not number else "")
 
     if told := one_line(money(_together(costs))) if costs else "":
+        yield Text(told, "dim")
+    if told := discarded(unused):
         yield Text(told, "dim")
 
 
@@ -66,7 +73,8 @@ def _sum(uses: Sequence[Usage] | Sequence[ModelUsage], name: str) -> str:
     known = [number for number in numbers if number is not None]
     if not known:
         return "?"
-    return f"{sum(known):,}" + ("" if len(known) == len(numbers) else "+?")
+    whole = len(known) == len(numbers) and not any(one.unknown for one in uses)
+    return f"{sum(known):,}" + ("" if whole else "+?")
 
 
 def thoughts(those: Iterable[Thought]) -> Iterator[Text]:

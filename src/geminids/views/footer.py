@@ -11,10 +11,10 @@ from rich.text import Text
 
 from geminids.events.model import EndedProcess, Finished, Started
 from geminids.outcome import Failure
-from geminids.views.amounts import count, duration, money, tokens
+from geminids.views.amounts import count, discarded, duration, money, tokens
 from geminids.views.safe import clean, one_line
 
-__all__ = ["Seen", "footer", "resume_words"]
+__all__ = ["Seen", "amounts", "footer", "resume_words"]
 
 _MARKS = {"success": ("✓", "bold green"), "failed": ("✗", "bold red"), "timed_out": ("✗", "bold red")}
 _OTHER_MARK = ("■", "bold yellow")
@@ -41,15 +41,22 @@ def footer(event: Finished, seen: Seen) -> Iterator[Text]:
         yield from _why(event)
     if event.ended:
         yield Text(_ended(event.ended), "yellow")
-    used = tokens(event.usage) if event.usage is not None else ""
-    costs = one_line(money(event.cost)) if event.cost is not None else ""
-    if used or (costs and event.cost is not None and event.cost.basis != "unknown"):
-        yield Text(" · ".join(filter(None, (used, costs))), "dim")
+    yield from amounts(event)
     if event.session_id and seen.answered and not event.clear_session:
         cwd = seen.started.cwd if seen.started else None
         resume = resume_words("run", event.session_id, offline=seen.offline, home=seen.home, cwd=cwd)
         yield Text(f'resume: {resume} "…"', "dim", no_wrap=True)
         yield Text(f"transcript: {_transcript(event.session_id, seen)}", "dim", no_wrap=True)
+
+
+def amounts(event: Finished) -> Iterator[Text]:
+    """Tokens and money of a run, and what of it was for nothing."""
+    used = tokens(event.usage) if event.usage is not None else ""
+    costs = one_line(money(event.cost)) if event.cost is not None else ""
+    if used or (costs and event.cost is not None and event.cost.basis != "unknown"):
+        yield Text(" · ".join(filter(None, (used, costs))), "dim")
+    if unused := discarded(event.discarded):
+        yield Text(unused, "dim")
 
 
 def _head(event: Finished, seen: Seen) -> Text:

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from geminids.launch.plan import Plan
+from geminids.launch.route import route_text
 from geminids.redact import MASK, Redactor, is_secret_name
 
 __all__ = ["PlanView", "plan_text", "view_of"]
@@ -22,6 +23,7 @@ class PlanView(msgspec.Struct, frozen=True, kw_only=True):
     cwd: str
     argv: tuple[str, ...]
     sign_in: str
+    route: str
     environment: dict[str, str | None]
     settings: dict[str, object]
     policies: dict[str, str]
@@ -34,8 +36,7 @@ def view_of(plan: Plan, environ: Mapping[str, str]) -> PlanView:
     """Read back what was planned and written, so that what is shown is what would be used."""
     redactor = Redactor(plan.secrets)
     home = plan.env.get("GEMINI_CLI_HOME")
-    system = plan.env.get("GEMINI_CLI_SYSTEM_SETTINGS_PATH")
-    files = ([Path(home, ".gemini", "settings.json")] if home else []) + ([Path(system)] if system else [])
+    files = [Path(home, ".gemini", "settings.json")] if home else []
     named = [word.removeprefix("--policy=") for word in plan.argv if word.startswith("--policy=")]
     staged = sorted(plan.scratch.folder.rglob("*")) if plan.scratch.made else []
     return PlanView(
@@ -43,6 +44,7 @@ def view_of(plan: Plan, environ: Mapping[str, str]) -> PlanView:
         cwd=plan.cwd,
         argv=tuple(map(redactor.text, plan.argv)),
         sign_in=f"{plan.auth.mode} ({plan.auth.source})",
+        route=route_text(plan.route),
         environment=_changes(plan.env, environ, redactor),
         settings=redactor.value({str(file): json.loads(file.read_text("utf-8")) for file in files}),
         policies={name: redactor.text(_text(name)) for name in named},
@@ -77,6 +79,7 @@ def plan_text(view: PlanView) -> str:
         "Gemini CLI": [view.release or "version unknown", *_command(view.argv)],
         "folder": [view.cwd],
         "sign-in": [view.sign_in],
+        "requests": [view.route],
         "environment, where it differs from this one": variables,
         **{f"settings {name}": _json(value) for name, value in view.settings.items()},
         **{f"policy {name}": text.splitlines() for name, text in view.policies.items()},

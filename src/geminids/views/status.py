@@ -13,6 +13,7 @@ from geminids.events.model import (
     Started,
     Text,
     Thought,
+    TokensUsed,
     ToolFinished,
     ToolStarted,
 )
@@ -54,6 +55,8 @@ class Status:
         if isinstance(event, Notice):
             self._noticed(event, now)
             return
+        if isinstance(event, TokensUsed) and event.is_http_error:
+            return  # the notice before it says that the request is sent again
         self._retry = self._held = None
         if isinstance(event, Started):
             self._spawned = True

@@ -1,4 +1,4 @@
-"""What stored sessions have used, priced and summed up: by day, model, project, session."""
+"""Price the requests of stored sessions and sum them up by day, model, project or session."""
 
 from __future__ import annotations
 
@@ -11,23 +11,24 @@ import msgspec
 
 from geminids.prices import PriceTable, price_of
 from geminids.prices.table import rates_in
-from geminids.sessions.usage import Request, Spent, StoredUsage, Trouble
+from geminids.sessions.usage import Kind, Spent, StoredUsage, Trouble
 
 __all__ = ["FOOTNOTE", "KEYS", "Key", "Report", "Row", "Used", "grouped", "report_of", "used"]
 
 Key = Literal["day", "model", "project", "session"]
 KEYS: tuple[Key, ...] = ("day", "model", "project", "session")
 FOOTNOTE = (
-    "What the CLI asks for itself (errands: the router of `auto`, summaries, loop checks, searches) is in no session "
-    "file: it is counted for runs of geminids through its gateway, and missing for all others. What failed is missing."
+    "Session files do not hold requests outside the conversation (model router, web search, web fetch, compression, "
+    "loop checks) and discarded answers. They are counted for runs of geminids through its gateway and are missing for "
+    "all other runs. Failed requests are not counted."
 )
 UNKNOWN = "unknown"
 
 
 class Used(msgspec.Struct, frozen=True, kw_only=True):
-    """What one conversation used on one day of one model; `usd` None where nobody knows the price.
+    """What one session used of one model on one day; `usd` is None if the price is unknown.
 
-    `errands`: what the CLI asked for itself in it, apart from the rest.
+    `are_tokens_known` is False for requests whose answers ended before they reported their tokens.
     """
 
     day: str
@@ -37,13 +38,15 @@ class Used(msgspec.Struct, frozen=True, kw_only=True):
     requests: int
     tokens: Spent
     usd: Decimal | None
-    errands: bool = False
+    kind: Kind = "conversation"
+    are_tokens_known: bool = True
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """A sum. `keys` are what it is of; `usd` is the price of what has one, `unpriced` how many requests have none.
+    """A sum for `keys`. `usd` is the price of the requests that have one, `unpriced` the number of the others.
 
-    `errands`, `errand_tokens` and `errand_usd` are the part of it that the CLI asked for itself.
+    The sums include requests outside the conversation (`other_…`) and answers that the CLI threw away
+    (`discarded_…`). `unknown_requests` ended before they reported their tokens.
     """
 
     keys: tuple[str, ...]
@@ -56,16 +59,17 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     total: int
     usd: Decimal
     unpriced: int
-    errands: int
-    errand_tokens: int
-    errand_usd: Decimal
+    other_requests: int
+    other_tokens: int
+    other_usd: Decimal
+    discarded_requests: int
+    discarded_tokens: int
+    discarded_usd: Decimal
+    unknown_requests: int
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a view needs. `unpriced` names the models that nobody knows the price of.
-
-    `prices` is the file with prices of one's own, where there is one.
-    """
+    """What a view shows. `unpriced` are the models without a known price; `prices` is the user's price file."""
 
     by: tuple[Key, ...]
     since: date | None
@@ -87,7 +91,7 @@ def report_of(
     until: date | None = None,
     table: PriceTable | None = None,
 ) -> Report:
-    """Price each request by itself, and sum up those of the days that were asked for."""
+    """Price each request by itself and sum up those from `since` to `until`."""
     stored = list(stored)
     taken = tuple(used(stored, since=since, until=until, table=table))
     return Report(
@@ -110,54 +114,75 @@ def used(
     until: date | None = None,
     table: PriceTable | None = None,
 ) -> list[Used]:
-    """What was used on the days from `since` to `until`, both included, by the local clock."""
+    """What was used from `since` to `until`, both included, in local time."""
     first = since.isoformat() if since else ""
     last = until.isoformat() if until else "9999-12-31" if since else "~"
     days, tiers = _Days(), _Tiers(table)
     taken = []
     for one in stored:
         tallies: dict[_Tally, list[int]] = {}
+        # The last request's minute, model and sums, and the input tokens that have its rates: often the next one's too.
+        minute, model, low, high = "", None, 1, 0
+        sums: list[int] = []
         for request in one.requests:
-            here, there = days.of(request, one.started)
-            if first <= here <= last:
-                tokens = request.tokens
-                sent = tokens.input + tokens.tool
-                key = (here, there, request.model, tiers.of(request.model, sent, there))
-                if (sums := tallies.get(key)) is None:
-                    sums = tallies[key] = [0, 0, 0, 0, 0, 0, 0, sent]
-                _add(sums, tokens)
+            tokens = request.tokens
+            sent = tokens.input + tokens.tool
+            if not (low <= sent <= high and request.model == model and request.at[:16] == minute):
+                here, there = days.of(request.at, one.started)
+                if not first <= here <= last:
+                    continue
+                # Only in UTC does the text of a minute name one minute.
+                minute = request.at[:16] if request.at.endswith("Z") else ""
+                model = request.model
+                tier, low, high = tiers.of(model, sent, there)
+                key = (here, there, model, tier)
+                found = tallies.get(key)
+                if found is None:
+                    found = tallies[key] = [0, 0, 0, 0, 0, 0, 0, sent]
+                sums = found
+            # Not in a function: a report has many requests, and a call would take as long as the sums.
+            sums[0] += 1
+            sums[1] += tokens.input
+            sums[2] += tokens.output
+            # More cached than sent tokens is an error of the file; a sum would hide it.
+            sums[3] += min(tokens.cached, tokens.input)
+            sums[4] += tokens.thinking
+            sums[5] += tokens.tool
+            sums[6] += tokens.recorded_total or tokens.total
         taken += [_priced(one, tally, sums, table) for tally, sums in tallies.items()]
     return taken
 
 
-# Its day here, its day in UTC, its model, and the tier that it is in.
+# The local day, the day in UTC, the model, and the price tier of a request.
 _Tally = tuple[str, date | None, str | None, int]
 
 
 class _Tiers:
-    """Which requests share their rates: within one tier, the price of a sum is the sum of the prices."""
+    """Find requests with the same rates: within a tier, the price of a sum is the sum of the prices."""
 
     def __init__(self, table: PriceTable | None) -> None:
         self._table = table
         self._today = datetime.now(UTC).date()
-        # Of a model on a day: from how much input to how much the same rates were found.
+        # For a model on a day: from how many to how many input tokens the same rates were found.
         self._known: dict[tuple[str | None, date | None], list[tuple[int, int, Any]]] = {}
 
-    def of(self, model: str | None, sent: int, day: date | None) -> int:
+    def of(self, model: str | None, sent: int, day: date | None) -> tuple[int, int, int]:
+        """The number of the tier, and from how many to how many input tokens it is known to reach."""
         spans = self._known.get((model, day))
         if spans is None:
             spans = self._known[model, day] = []
         for number, (low, high, _) in enumerate(spans):
             if low <= sent <= high:
-                return number
+                return number, low, high
         rates = self._rates(model, sent, day)
         for number, (low, high, same) in enumerate(spans):
-            # Prices that have changed with the size do not change back: between two that are the same all are.
+            # A price that changes with the size does not change back: between two equal ones all are equal.
             if same == rates:
-                spans[number] = (min(low, sent), max(high, sent), same)
-                return number
+                low, high = min(low, sent), max(high, sent)
+                spans[number] = (low, high, same)
+                return number, low, high
         spans.append((sent, sent, rates))
-        return len(spans) - 1
+        return len(spans) - 1, sent, sent
 
     def _rates(self, model: str | None, sent: int, day: date | None) -> Any:
         from geminids.prices.listed import listed_rates  # late: it loads the list
@@ -166,17 +191,6 @@ class _Tiers:
             return None
         own = rates_in(self._table, model, sent) if self._table else None
         return own or listed_rates(model, sent, day or self._today)
-
-
-def _add(sums: list[int], tokens: Spent) -> None:
-    sums[0] += 1
-    sums[1] += tokens.input
-    sums[2] += tokens.output
-    # More from the cache than was sent cannot be; it would hide in a sum.
-    sums[3] += min(tokens.cached, tokens.input)
-    sums[4] += tokens.thinking
-    sums[5] += tokens.tool
-    sums[6] += tokens.total
 
 
 def _priced(one: StoredUsage, tally: _Tally, sums: list[int], table: PriceTable | None) -> Used:
@@ -192,23 +206,23 @@ def _priced(one: StoredUsage, tally: _Tally, sums: list[int], table: PriceTable 
         requests=requests,
         tokens=tokens,
         usd=price.usd if price is not None else None,
-        errands=one.errands,
+        kind=one.kind,
+        are_tokens_known=one.are_tokens_known,
     )
 
 
 class _Days:
-    """The day of a request: here, and in UTC, by which prices change. A minute is on one day everywhere."""
+    """The local day of a request, and its day in UTC, by which prices change. A minute is never on two days."""
 
     def __init__(self, zone: tzinfo | None = None) -> None:
         self._zone = zone
         self._known: dict[str, tuple[str, date | None]] = {}
 
-    def of(self, request: Request, otherwise: str) -> tuple[str, date | None]:
-        for stamp in (request.at, otherwise):
-            found = self._known.get(stamp[:16]) or self._look(stamp)
-            if found is not None:
-                return found
-        # It sorts behind all days, and is left out where some are asked for.
+    def of(self, at: str, otherwise: str) -> tuple[str, date | None]:
+        found = self._known.get(at[:16]) or self._look(at) or self._look(otherwise)
+        if found is not None:
+            return found
+        # Sorts after all days, and is not between any two days.
         return UNKNOWN, None
 
     def _look(self, stamp: str) -> tuple[str, date | None] | None:
@@ -226,13 +240,15 @@ class _Days:
 class _Sum:
     __slots__ = (
         *("cached", "input", "output", "requests", "thinking", "tool", "total", "unpriced", "usd"),
-        *("errand_tokens", "errand_usd", "errands"),
+        *("other_requests", "other_tokens", "other_usd", "unknown_requests"),
+        *("discarded_requests", "discarded_tokens", "discarded_usd"),
     )
 
     def __init__(self) -> None:
         self.requests = self.input = self.cached = self.output = self.thinking = self.tool = self.total = 0
-        self.unpriced = self.errands = self.errand_tokens = 0
-        self.usd = self.errand_usd = Decimal(0)
+        self.unpriced = self.unknown_requests = 0
+        self.other_requests = self.other_tokens = self.discarded_requests = self.discarded_tokens = 0
+        self.usd = self.other_usd = self.discarded_usd = Decimal(0)
 
     def add(self, one: Used) -> None:
         tokens = one.tokens
@@ -247,10 +263,16 @@ class _Sum:
             self.unpriced += one.requests
         else:
             self.usd += one.usd
-        if one.errands:
-            self.errands += one.requests
-            self.errand_tokens += tokens.total
-            self.errand_usd += one.usd or 0
+        if not one.are_tokens_known:
+            self.unknown_requests += one.requests
+        if one.kind == "other":
+            self.other_requests += one.requests
+            self.other_tokens += tokens.total
+            self.other_usd += one.usd or 0
+        elif one.kind == "discarded":
+            self.discarded_requests += one.requests
+            self.discarded_tokens += tokens.total
+            self.discarded_usd += one.usd or 0
 
     def row(self, keys: tuple[str, ...]) -> Row:
         sums: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
@@ -258,7 +280,7 @@ class _Sum:
 
 
 def grouped(taken: Iterable[Used], by: Sequence[Key]) -> list[Row]:
-    """A row for each that has been used, in order."""
+    """One row for each value of the keys, in order."""
     sums: dict[tuple[str, ...], _Sum] = {}
     for one in taken:
         keys = tuple([getattr(one, key) for key in by])

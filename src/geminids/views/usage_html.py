@@ -1,4 +1,4 @@
-"""What was used, as one HTML page with plots: no script, nothing from elsewhere, and nothing that is not escaped."""
+"""`geminids usage` as one HTML page with plots: no script, no external resource, all text escaped."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from geminids.views.usage_plots import bars, columns
 
 __all__ = ["html"]
 
-# The browser is told too: no script, no request, whatever is in the page.
+# The browser enforces it too: no script and no request, whatever the page contains.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 _MOST_ROWS = 2000
 _STYLE = """
@@ -48,7 +48,19 @@ th.k,td.k{text-align:left}td.project{white-space:normal;overflow-wrap:anywhere;m
 th{color:var(--dim);font-weight:600}tfoot td{font-weight:700;border-bottom:0}
 footer{margin-top:2rem;border-top:1px solid var(--line);padding-top:.8rem}
 """
-_NUMBERS = ("requests", "errands", "input", "cached", "output", "thinking", "tool", "total")
+_NUMBERS = {
+    "requests": "requests",
+    "other_requests": "other",
+    "discarded_requests": "discarded",
+    "input": "input",
+    "cached": "cached",
+    "output": "output",
+    "thinking": "thinking",
+    "tool": "tool",
+    "total": "total",
+}
+# Columns that are left out if they are empty.
+_RARE = ("other_requests", "discarded_requests", "tool")
 
 
 def html(report: Report) -> Iterator[str]:
@@ -86,13 +98,17 @@ def _period(report: Report) -> str:
 def _cards(report: Report) -> str:
     total = report.total
     cached = f"{total.cached / total.input:.0%} of input from the cache" if total.input else "no input"
-    errands = f", {total.errands:,} of them errands" if total.errands else ""
+    requests = f"requests in {count(report.sessions, 'session')}"
+    if total.other_requests:
+        requests += f", {total.other_requests:,} of them other requests"
+    if total.discarded_requests:
+        requests += f", {total.discarded_requests:,} of them discarded"
     facts = (
         (cost(total, digits_of(total)), "list price" if report.prices is None else "by your prices"),
         (short(total.total), "tokens"),
         (short(total.input), cached),
         (short(total.output + total.thinking), f"output, {short(total.thinking)} of it thinking"),
-        (f"{total.requests:,}", f"requests in {count(report.sessions, 'session')}" + errands),
+        (f"{total.requests:,}", requests),
     )
     cells = "".join(
         f'<div class="card"><b>{escape(figure)}</b><span>{escape(what)}</span></div>'
@@ -103,9 +119,9 @@ def _cards(report: Report) -> str:
 
 def _table(report: Report) -> Iterator[str]:
     by: tuple[Key, ...] = report.by
-    # A column with nothing in it says nothing.
-    names = [name for name in _NUMBERS if name not in ("errands", "tool") or getattr(report.total, name)]
-    heads = "".join(f'<th class="k">{key}</th>' for key in by) + "".join(f"<th>{name}</th>" for name in names)
+    names = [name for name in _NUMBERS if name not in _RARE or getattr(report.total, name)]
+    heads = "".join(f'<th class="k">{key}</th>' for key in by)
+    heads += "".join(f"<th>{_NUMBERS[name]}</th>" for name in names)
     yield f'<h2>By {" and ".join(by)}</h2>\n<div class="wide"><table><thead><tr>{heads}<th>cost</th></tr></thead>\n'
     yield "<tbody>\n"
     digits = digits_of(report.total)
@@ -124,7 +140,7 @@ def _table(report: Report) -> Iterator[str]:
 def _notes(report: Report) -> Iterator[str]:
     yield from notes(report)
     if report.troubles:
-        yield f"Not all could be read in {count(len(report.troubles), 'file')}; --json names them."
+        yield f"{count(len(report.troubles), 'file')} could not be read completely; --json names them."
 
 
 def _shown(text: str) -> str:

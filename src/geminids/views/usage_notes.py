@@ -1,4 +1,4 @@
-"""What has to be said beside the numbers of `geminids usage`: whose prices, what is in them, and what is missing."""
+"""The notes below the numbers of `geminids usage`: which prices, what is included, and what is missing."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ __all__ = ["cost", "digits_of", "dollars", "notes", "short"]
 
 
 def short(number: int) -> str:
-    """A number of tokens with three digits that matter.
+    """A number of tokens with three significant digits.
 
     >>> short(950), short(31_204), short(999_999), short(2_299_035_220)
     ('950', '31.2k', '1.00M', '2.30G')
     """
     for unit, size in (("G", 10**9), ("M", 10**6), ("k", 10**3)):
-        # What is rounded up to a thousand of a unit is one of the next.
+        # 999.95k is 1.00M.
         if number >= size - size // 2000:
             value = number / size
             digits = 2 if value < 9.995 else 1 if value < 99.95 else 0
@@ -27,12 +27,12 @@ def short(number: int) -> str:
 
 
 def digits_of(total: Row) -> int:
-    """How many digits all money of a report has: cents, and more where it is less than a dollar together."""
+    """The digits of all money in a report: two, or four if the total is below a dollar."""
     return 4 if 0 < total.usd < 1 else 2
 
 
 def dollars(usd: Decimal, digits: int = 2) -> str:
-    """Money; what is too little to be shown is not nothing.
+    """Money. An amount too small for the digits is shown as less than the smallest one, not as zero.
 
     >>> dollars(Decimal("1398.8394")), dollars(Decimal("0.00018"), 4), dollars(Decimal("0.0018")), dollars(Decimal(0))
     ('$1,398.84', '$0.0002', '<$0.01', '$0.00')
@@ -44,7 +44,7 @@ def dollars(usd: Decimal, digits: int = 2) -> str:
 
 
 def cost(row: Row, digits: int = 2, at_least: str = "≥") -> str:
-    """The price of a row; marked where it is that of a part, and none where nobody knows any."""
+    """The price of a row; marked if only a part has a known price, "-" if no part has one."""
     if row.unpriced == row.requests and row.requests:
         return "-"
     return (at_least if row.unpriced else "") + dollars(row.usd, digits)
@@ -52,28 +52,49 @@ def cost(row: Row, digits: int = 2, at_least: str = "≥") -> str:
 
 def notes(report: Report) -> list[str]:
     """One paragraph each."""
-    told = []
+    paragraphs = []
     if report.unpriced:
         names = ", ".join(one_line(name, 80) for name in report.unpriced)
-        told.append(f"Nobody knows the price of {names}: the cost is that of the other models.")
+        paragraphs.append(f"The price of {names} is unknown: the cost is that of the other models.")
     prices = "the list price of the tokens"
     if report.prices is not None:
-        prices = f"that of {one_line(report.prices, 4000)}, and where that has none, {prices}"
-    told.append(f"The cost is {prices}, request by request; what is billed may be less.")
-    told.append(_errands(report.total))
-    return told
+        prices = f"by {one_line(report.prices, 4000)}, and for models without a price there {prices}"
+    paragraphs.append(f"The cost is {prices}, request by request; the bill may be lower.")
+    paragraphs += _beyond_session_files(report.total)
+    return paragraphs
 
 
-def _errands(total: Row) -> str:
-    what = "what the CLI asks for itself (the router of `auto`, summaries, loop checks, searches)"
-    if total.errands:
-        amount = f"{count(total.errands, 'request')}, {short(total.errand_tokens)} tokens"
-        money = dollars(total.errand_usd, digits_of(total))
-        return (
-            f"Errands are {what}: {amount}, {money} of the sums above. Session files do not hold them: they are "
-            "known for runs of geminids through its gateway, and missing for all others. What failed is missing too."
-        )
-    return (
-        f"Not in it: {what}, and what failed. Session files do not hold that; runs of geminids through its gateway "
-        "write it down, and there are none here."
+def _beyond_session_files(total: Row) -> list[str]:
+    """What the request log added, or that it has nothing."""
+    digits = digits_of(total)
+    outside = (
+        "requests outside the conversation (model router, web search, web fetch, compression, loop checks)"
     )
+    discarded = "answers that the CLI threw away"
+    found = []
+    if total.other_requests:
+        amount = _amount(total.other_requests, total.other_tokens, total.other_usd, digits)
+        found.append(f"Other requests are {outside}: {amount} of the sums above.")
+    if total.discarded_requests:
+        amount = _amount(total.discarded_requests, total.discarded_tokens, total.discarded_usd, digits)
+        found.append(f"Discarded requests are {discarded}: {amount} of the sums above.")
+    if total.unknown_requests:
+        which = count(total.unknown_requests, "request")
+        found.append(
+            f"{which} ended before the API reported the tokens (a stream that was cut off): the real cost is higher."
+        )
+    if total.other_requests or total.discarded_requests:
+        return [
+            *found,
+            "Session files do not hold these requests: they are known for runs of geminids through its gateway and "
+            "missing for all other runs. Failed requests are not counted.",
+        ]
+    return [
+        *found,
+        f"Not included: {outside}, {discarded}, and failed requests. Session files do not hold them; runs of geminids "
+        "through its gateway log them, and there are none here.",
+    ]
+
+
+def _amount(requests: int, tokens: int, usd: Decimal, digits: int) -> str:
+    return f"{count(requests, 'request')}, {short(tokens)} tokens, {dollars(usd, digits)}"

@@ -1,4 +1,4 @@
-"""What was used, in a terminal: a table as wide as there is room, and a bar for each day."""
+"""`geminids usage` in a terminal: a table that fits the width, and a bar for each day."""
 
 from __future__ import annotations
 
@@ -16,11 +16,14 @@ from geminids.views.usage_notes import cost, digits_of, notes, short
 
 __all__ = ["print_report"]
 
-_COLUMNS = ("requests", "errands", "input", "cached", "output", "thinking", "total")
-# What goes first where there is little room.
-_LEAST = ("errands", "thinking", "cached", "requests", "output", "input", "total")
+# Columns that are shown only if they are not empty.
+_RARE = ("other_requests", "discarded_requests")
+_COLUMNS = ("requests", *_RARE, "input", "cached", "output", "thinking", "total")
+# In a narrow terminal, columns are dropped in this order.
+_LEAST = (*_RARE, "thinking", "cached", "requests", "output", "input", "total")
+_HEADS = {"other_requests": "OTHER", "discarded_requests": "DISCARDED"}
 _WIDEST_KEY = 40
-# As long as the name of a usual model.
+# The length of a typical model name.
 _NARROW_KEY = 22
 _CHART_FROM = 40
 _BARS = 31
@@ -30,7 +33,7 @@ _SHOWN_TROUBLES = 5
 
 
 def print_report(screen: Screen, report: Report) -> None:
-    """The table, the chart, and what is not in them."""
+    """The table, the chart, the notes, and the files that could not be read."""
     at_least = "≥" if screen.unicode else ">="
     _print_table(screen, report, at_least)
     if screen.width is not None and screen.width >= _CHART_FROM and report.by and report.used:
@@ -52,7 +55,7 @@ def _print_table(screen: Screen, report: Report, at_least: str) -> None:
     screen.line(Text(_joined(heads, widths, keys), "bold"))
     above = ""
     for line in lines[:-1]:
-        # To be read by people: the day once, and below it its models. In a pipe each line is whole.
+        # On a terminal a repeated first key is left out. In a pipe each line is complete.
         again = keys > 1 and line[0] == above and screen.width is not None
         above = line[0]
         screen.line(Text(_joined(["", *line[1:]] if again else line, widths, keys)))
@@ -60,8 +63,8 @@ def _print_table(screen: Screen, report: Report, at_least: str) -> None:
 
 
 def _fitting(report: Report, width: int | None, at_least: str) -> tuple[list[str], list[list[str]]]:
-    """The widest form that there is room for; in a pipe all of it."""
-    columns = [column for column in _COLUMNS if column != "errands" or report.total.errands]
+    """The widest form that fits; in a pipe the full form."""
+    columns = [column for column in _COLUMNS if column not in _RARE or getattr(report.total, column)]
     full = _cells(report, columns, "{:,}".format, 4000 if width is None else _WIDEST_KEY, at_least)
     if width is None or _width(*full) <= width:
         return full
@@ -78,8 +81,8 @@ def _cells(
     report: Report, columns: Sequence[str], number: Callable[[int], str], widest: int, at_least: str
 ) -> tuple[list[str], list[list[str]]]:
     names = [key.upper() for key in report.by] or [""]
-    short_heads = {"requests": "REQS"} if number is short else {}
-    heads = [*names, *(short_heads.get(column, column.upper()) for column in columns), "COST"]
+    known_heads = {**_HEADS, "requests": "REQS"} if number is short else _HEADS
+    heads = [*names, *(known_heads.get(column, column.upper()) for column in columns), "COST"]
     digits = digits_of(report.total)
     lines = []
     for row in (*report.rows, report.total):
@@ -95,7 +98,7 @@ def _width(heads: list[str], lines: list[list[str]]) -> int:
 
 
 def _joined(cells: Sequence[str], widths: Sequence[int], keys: int) -> str:
-    """Words stand at the left, numbers at the right."""
+    """Words are aligned left, numbers right."""
     fitted = [
         set_cell_size(cell, width) if at < keys else " " * (width - cell_len(cell)) + cell
         for at, (cell, width) in enumerate(zip(cells, widths, strict=True))
@@ -109,7 +112,7 @@ def _label(key: Key, value: str, widest: int) -> str:
         return text[:8]
     if len(text) <= widest:
         return text
-    # Of a path the end says most, and whole names say more than pieces.
+    # The end of a path says most; cut it at a slash if one is near.
     end = text[1 - widest :]
     slash = end.find("/")
     return "…" + (end[slash:] if 0 < slash < widest // 2 else end)

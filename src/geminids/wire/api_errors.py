@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import stat
 from typing import Any
-
-import msgspec
 
 from geminids.outcome import Failure, FailureKind
 from geminids.wire.hints import hint_for
 
-__all__ = ["api_failure", "http_status_of", "report_in", "sentence_of"]
+__all__ = ["api_failure", "http_status_of", "sentence_of"]
 
 _CODE = re.compile(r'"code":\s*(\d{3})\b')
 _TOLD = re.compile(r"^\s*(?:cause: \{ )?(?:status|code): (\d{3})\b", re.MULTILINE)
@@ -33,7 +29,9 @@ _NETWORK = re.compile(
 )
 _UNREACHED = re.compile(r"fetch failed|ECONNREFUSED|ENOTFOUND|EAI_AGAIN|UND_ERR_CONNECT", re.IGNORECASE)
 _GARBAGE = re.compile(r"JSON|Unexpected token|Incomplete", re.IGNORECASE)
-_REPORT = re.compile(r"Full report available at: (\S.*gemini-client-error-[^/\n]*?\.json)")
+# Releases before about 0.60 put no more than this into the result for an error that is no JSON of the API's.
+_NO_WORDS = "An unknown error occurred."
+_ON_STDERR = re.compile(r"gemini-client-error-[^/\n]*?\.json (?:\w*Error: )?(\S[^\n]*)")
 # process.exit(status) keeps the low eight bits (cli/src/utils/errors.ts).
 _OF_EXIT_CODE = {
     status & 0xFF: status for status in (400, 401, 403, 408, 409, 413, 429, 499, 500, 501, 502, 503, 504)
@@ -46,7 +44,6 @@ _USED_UP = re.compile(
     r"limit:\s*0(?!\d|\.\d)|exhausted your capacity|capacity exceeded|MODEL_CAPACITY_EXHAUSTED", re.IGNORECASE
 )
 _LONGEST = 500
-_MOST_OF_A_REPORT = 64 * 1024 * 1024
 
 
 def http_status_of(message: str, exit_code: int | None, stderr: str) -> int | None:
@@ -68,6 +65,8 @@ def api_failure(message: str, exit_code: int | None, stderr: str, *, status: int
     """The failure behind an `[API Error: …]`; `status` where it is known from elsewhere."""
     if status is None:
         status = http_status_of(message, exit_code, stderr)
+    if _NO_WORDS in message and (found := _ON_STDERR.findall(stderr)):
+        message = found[-1]
     everything = f"{message}\n{stderr}"
     retry_after = _retry_after(everything)
     kind, retryable = _kind(status, message, everything, retry_after)
@@ -79,35 +78,6 @@ def api_failure(message: str, exit_code: int | None, stderr: str, *, status: int
         retry_after=retry_after if kind in ("quota_minute", "quota_day", "server") else None,
         http_status=status,
     )
-
-
-def report_in(stderr: str) -> str | None:
-    """What the report says that the newest line on stderr names; None where there is none to read.
-
-    0.11 puts the API's error nowhere else (core/src/utils/errorReporting.ts).
-    """
-    named = _REPORT.findall(stderr)
-    if not named:
-        return None
-    try:
-        # stderr is the tools' to write to as well: a pipe or a device is not waited for.
-        fd = os.open(named[-1], os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
-        with os.fdopen(fd, "rb") as file:
-            if not stat.S_ISREG(os.fstat(fd).st_mode):
-                return None
-            report = msgspec.json.decode(file.read(_MOST_OF_A_REPORT), type=_Report)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
-        return None
-    return f"{report.error.message}\n{report.error.stack}"
-
-
-class _ReportedError(msgspec.Struct):
-    message: str = ""
-    stack: str = ""
-
-
-class _Report(msgspec.Struct):
-    error: _ReportedError
 
 
 def _kind(

@@ -1,7 +1,7 @@
 """How the CLI ended: from its result line, exit code and stderr to an outcome and a failure.
 
-A `result` that says success is not always one, and exit 0 is none at all: signals, safety blocks, loops and
-0.11's bad keys all end with exit 0. The tables of GEMINI_CLI.md, sections 1 and 3, are the source.
+A `result` that says success is not always one, and exit 0 is none at all: signals, safety blocks and loops all
+end with exit 0. The tables of GEMINI_CLI.md, sections 1 and 3, are the source.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ import signal
 import msgspec
 
 from geminids.outcome import Failure, FailureKind, Outcome
-from geminids.toolchain import Release
-from geminids.wire.api_errors import api_failure, report_in, sentence_of
+from geminids.wire.api_errors import api_failure, sentence_of
 from geminids.wire.hints import hint_for
 
 __all__ = [
@@ -34,7 +33,6 @@ __all__ = [
     "without_result",
 ]
 
-_TALKING = "Error when talking to Gemini API"
 _API_ERROR = re.compile(r"\[API Error|Error when talking to Gemini API|_?ApiError")
 TIER_RETIRED = re.compile(r"IneligibleTierError|no longer supported for Gemini Code Assist for individuals")
 _NO_SESSION = re.compile(r"Error resuming session|Error importing session")
@@ -67,7 +65,6 @@ class Remains(msgspec.Struct, frozen=True, kw_only=True):
 class Evidence(Remains, frozen=True, kw_only=True):
     """All that the CLI left to judge its ending by."""
 
-    release: Release
     result_status: str | None = None
     error_type: str | None = None
     error_message: str | None = None
@@ -94,7 +91,7 @@ def judge(evidence: Evidence) -> Ending:
     """Judge a run that we did not stop ourselves."""
     named = evidence.resume not in (None, "latest")
     if named and _NO_SESSIONS in evidence.stderr and not _NO_SESSION.search(evidence.stderr):
-        # 0.34 to 0.5x begin a new session where the folder has none, whichever was asked for.
+        # Some releases begin a new session where the folder has none, whichever was asked for.
         message = f'the session "{evidence.resume}" was not found, and the CLI began a new one'
         return failed(evidence, "session_not_found", message)
     if evidence.result_status is None:
@@ -109,13 +106,8 @@ def _said_success(evidence: Evidence) -> Ending:
         return loop(evidence)
     if any(_TURNS in message for _, message in evidence.error_lines):
         return max_turns()
-    if not evidence.release.reports_api_errors and _TALKING in evidence.stderr:
-        return _ended_by_api(evidence, report_in(evidence.stderr) or evidence.stderr)
-    if not evidence.answer.strip():
-        if evidence.total_tokens == 0 and not evidence.tool_calls:
-            return never_asked(evidence)
-        if not evidence.release.reports_empty_answer:
-            return failed(evidence, "blocked", "the model's last answer was empty", retryable=True)
+    if not evidence.answer.strip() and evidence.total_tokens == 0 and not evidence.tool_calls:
+        return never_asked(evidence)
     return Ending("success")
 
 
@@ -174,7 +166,7 @@ def without_result(evidence: Remains) -> Ending:
     if code == 1 and _BAD_FLAG.search(stderr):
         return failed(evidence, "cli_unsupported", _last_words(stderr, _BAD_FLAG))
     if _API_ERROR.search(stderr):
-        return _ended_by_api(evidence, report_in(stderr) or stderr)
+        return _ended_by_api(evidence, stderr)
     return failed(evidence, "crashed", how_it_crashed(code, stderr), retryable=True)
 
 

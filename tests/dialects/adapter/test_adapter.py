@@ -67,7 +67,14 @@ def test_a_success() -> None:
     assert said["sessionParams"] == {"sessionId": session, "cwd": "/made/up/repo"}
     assert (said["sessionId"], said["sessionDisplayId"], said["clearSession"]) == (session, session, False)
     assert (said["provider"], said["biller"], said["model"]) == ("google", "google", "flash")
-    assert (said["costUsd"], said["billingType"]) == (None, None)
+    assert (said["costUsd"], said["billingType"]) == (0.002595, None)
+
+
+def test_a_request_with_unknown_tokens() -> None:
+    """The sums lack a request: there is no usage, and the statistics say how many requests are missing."""
+    said = _said(recorded("interrupted"))
+    assert (said["usage"], said["usageBasis"], said["costUsd"]) == (None, None, None)
+    assert said["resultJson"]["stats"]["unknown_requests"] == 1
 
 
 def test_a_time_out_is_told_in_the_documents_words() -> None:

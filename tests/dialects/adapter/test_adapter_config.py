@@ -199,8 +199,8 @@ def test_who_the_adapter_is() -> None:
     assert {"id": "gemini-2.5-pro", "label": "Gemini 2.5 Pro"} in said["models"]
     assert said["models"][0] == {"id": "auto", "label": "Auto"}
     assert said["agentConfigurationDoc"] == configuration_doc()
-    old = {model.id for model in identity(release_of("0.15.3")).models}
-    assert "pro" not in old and "gemini-2.5-pro" in old
+    old = {model.id for model in identity(release_of("0.54.4")).models}
+    assert "gemini-3.8-flash" not in old and "gemini-2.5-pro" in old
 
 
 def test_the_form_has_the_documented_fields_first_and_then_every_option() -> None:

@@ -93,7 +93,8 @@ def desk(tmp_path: Path, installs: Places, monkeypatch: pytest.MonkeyPatch) -> D
 
 
 def test_a_run(desk: Desk) -> None:
-    """The folder is made, the prompt arrives, the answer, the session, the bill and the tokens come back."""
+    """The folder is made, the prompt arrives, the answer, the session and the bill come back. The stand-in made no
+    request, so there are no tokens, whatever it says itself."""
     result = desk.run(desk.context())
     assert (result.success, result.error, result.exit_code) == (True, None, 0)
     assert result.output == "Do it.|"
@@ -101,7 +102,7 @@ def test_a_run(desk: Desk) -> None:
     assert result.session_params is not None
     assert (result.session_id, result.session_params.cwd) == (SESSION, str(desk.cwd))
     assert (result.billing_type, result.clear_session) == ("api", False)
-    assert result.usage is not None and result.usage.input_tokens == 2
+    assert (result.usage, result.cost_usd) == (None, 0)
 
 
 def test_a_run_on_trio(desk: Desk) -> None:

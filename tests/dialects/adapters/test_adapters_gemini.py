@@ -30,7 +30,14 @@ async def _run(base: Options, **options: Any) -> list[AgentEvent]:
 async def test_a_run(stand_in: Any) -> None:
     """`init` with what the call denies, the text in pieces and whole, and a `done` with the CLI's session."""
     events = await _run(stand_in('out(INIT + say("Hel") + say("lo") + DONE)'), disallowed_tools=("glob",))
-    assert [one.type for one in events] == ["init", "text_delta", "text_delta", "text", "done"]
+    # The stand-in has no sign-in, so its run is not behind the gateway.
+    assert [one.type for one in events if one.type != "geminids:notice"] == [
+        "init",
+        "text_delta",
+        "text_delta",
+        "text",
+        "done",
+    ]
     assert events[0].payload.capabilities.disallowed_tools == ("glob",)
     done = events[-1].payload
     assert (done.status, done.result, done.resume_token) == ("success", "Hello", "s-1")
@@ -94,7 +101,7 @@ async def test_is_available(stand_in: Any, tmp_path: Any) -> None:
     old.write_text("#!/bin/sh\necho 0.9.0\n")
     old.chmod(0o755)
     ok, why = GeminiAdapter(Options(gemini=str(old))).availability()
-    assert (ok, "stream-json" in why) == (False, True)
+    assert (ok, "geminids install" in why) == (False, True)
 
 
 async def test_who_decides(tmp_path: Any) -> None:

@@ -9,7 +9,6 @@ from hypothesis import given
 
 from geminids.dialects.agent_events.usage import Input, Output, TokenUsage, tokens_of
 from geminids.events.model import Finished, ModelUsage, TokensUsed, Usage
-from geminids.outcome import Failure
 from random_events import lawful_runs
 
 
@@ -55,25 +54,29 @@ def test_a_request_becomes_a_record() -> None:
     [
         (_finished(None), {}),
         (_finished(SUMS), {"failed_request": True}),
-        (_finished(SUMS, outcome="interrupted"), {}),
-        (_finished(SUMS, outcome="timed_out"), {}),
-        (_finished(SUMS, attempts=2), {}),
-        (_finished(Usage(input=100, output=20), outcome="success"), {"warm": True}),
-        (
-            _finished(
-                SUMS,
-                outcome="failed",
-                failure=Failure(kind="crashed", message="", retryable=False, hint=""),
-            ),
-            {},
-        ),
+        (_finished(Usage(input=100, output=20)), {}),
     ],
 )
 def test_partial(finished: Finished, how: dict[str, bool]) -> None:
-    """Where a request may be missing, the numbers are true and the coverage says so."""
+    """A request may be missing if the gateway did not count them, and one that failed makes the format say so."""
     tokens = tokens_of(finished, [_request()], **how)
     assert tokens is not None
     assert (tokens.coverage, tokens.totals.input.total) == ("partial", 105)
+
+
+@pytest.mark.parametrize("fields", [{"outcome": "timed_out"}, {"attempts": 2}])
+def test_complete_however_it_ended(fields: dict[str, Any]) -> None:
+    """The gateway has counted each request, also of a run that was stopped or tried again."""
+    tokens = tokens_of(_finished(SUMS, **fields), [_request()])
+    assert tokens is not None and tokens.coverage == "complete"
+
+
+def test_a_request_that_failed_has_no_record() -> None:
+    """A record stands for a response."""
+    failed = _request(input=0, cached=0, output=0, thinking=0, tool=0, status=503)
+    tokens = tokens_of(_finished(SUMS), [failed, _request(status=200)], failed_request=True)
+    assert tokens is not None
+    assert (tokens.coverage, len(tokens.records)) == ("partial", 1)
 
 
 def test_sums_that_disagree() -> None:
@@ -111,16 +114,15 @@ def test_a_detail_that_cannot_be(cached: int | None) -> None:
     assert tokens.totals.input == Input(210)
 
 
-def test_a_remainder_has_no_number_of_requests() -> None:
-    """Errands of the CLI are one sum, of who knows how many, unless each was written down."""
-    rest = _request(role="utility", model=None)
-    twice = Usage(input=200, cached=80, output=40, thinking=20, tool=10, total=270)
-    tokens = tokens_of(_finished(twice), [_request(), rest])
+def test_a_request_with_unknown_tokens() -> None:
+    """It has no record, and the coverage is partial; the sums of its model are no record either."""
+    unknown = _request(input=None, cached=None, output=None, thinking=None, tool=None, status=200)
+    usage = Usage(input=100, output=20, requests=2, unknown=1)
+    tokens = tokens_of(_finished(usage), [_request(), unknown])
     assert tokens is not None
-    assert [(record.model, record.requests) for record in tokens.records] == [("m", 1), (None, None)]
-    each = tokens_of(_finished(Usage(input=200, output=40, requests=2)), [_request(), rest])
-    assert each is not None
-    assert [record.requests for record in each.records] == [1, 1]
+    assert (tokens.coverage, len(tokens.records)) == ("partial", 1)
+    sums = ModelUsage(model="m", input=1, cached=0, output=2, thinking=0, tool=0, total=3, unknown=1)
+    assert tokens_of(_finished(Usage(input=1, output=2, models=(sums,))), []) is None
 
 
 def test_sums_alone() -> None:
@@ -128,7 +130,7 @@ def test_sums_alone() -> None:
     known = ModelUsage(model="m", input=1, cached=0, output=2, thinking=0, tool=0, total=3)
     tokens = tokens_of(_finished(Usage(input=1, output=2, models=(known,))), [])
     assert tokens is not None
-    assert (tokens.coverage, tokens.records[0].requests) == ("complete", None)
+    assert (tokens.coverage, tokens.records[0].requests) == ("partial", None)
     unknown = ModelUsage(model="m", input=1, output=2)
     assert tokens_of(_finished(Usage(input=1, output=2, models=(unknown,))), []) is None
 

@@ -25,6 +25,7 @@ from geminids.events.model import (
     TokensUsed,
     ToolFinished,
     ToolStarted,
+    Usage,
 )
 from golden import GOLDEN, check_golden, spoken
 from random_events import RECORDED, any_events, lawful_runs, recorded, text_of
@@ -51,7 +52,7 @@ def _begin(**fields: Any) -> ToolStarted:
     return ToolStarted(**_tool(kind="read", title="Read a", **fields))
 
 
-def _tokens(role: Any = "main", **fields: int | None) -> TokensUsed:
+def _tokens(role: Any = "main", **fields: Any) -> TokensUsed:
     known: dict[str, Any] = dict.fromkeys(("input", "cached", "output", "thinking", "tool"))
     return TokensUsed(**_COMMON, model="gemini-3.8-flash", role=role, **{**known, **fields})
 
@@ -95,8 +96,10 @@ def test_a_run_of_tools() -> None:
         "total_prompt_tokens": 4000,
         "total_completion_tokens": 108,
         "total_cached_tokens": 1200,
+        "total_cost_usd": 0.002595,
         "total_steps": 5,
     }
+    assert document["extra"]["finish_reason"] == "STOP"
 
 
 def test_a_subagent_has_a_trajectory_of_its_own() -> None:
@@ -184,17 +187,47 @@ def test_a_subagent_whose_call_goes_on() -> None:
 
 def test_tokens_that_are_not_known() -> None:
     """A sum of which a part is not known is left out, and never too small; what is known of it is in `extra`."""
-    document = _document([_tokens(input=5, tool=2, output=3), _tokens(role="utility", input=1)])
+    document = _document([_tokens(input=5, tool=2, output=3), _tokens(role="router", input=1)])
     (step,) = document["steps"]
     assert step["metrics"] == {"prompt_tokens": 7, "extra": {"tool_tokens": 2, "output_tokens": 3}}
     assert document["final_metrics"] == {"total_steps": 1}
 
 
-def test_the_totals_of_a_run_without_a_journal() -> None:
+def test_a_request_with_unknown_tokens() -> None:
+    """Neither the step nor the run has a total: both say how many requests are missing in what is known."""
+    document = _document(recorded("interrupted"))
+    step = document["steps"][1]
+    assert (step["metrics"], step["llm_call_count"]) == ({"extra": {"unknown_requests": 1}}, 1)
+    known = {"known_prompt_tokens": 0, "known_completion_tokens": 0}
+    assert document["final_metrics"] == {"total_steps": 3, "extra": {"unknown_requests": 1, **known}}
+
+
+def test_a_request_that_the_api_refused() -> None:
+    """It is no inference: no step and no call of a step counts it."""
+    failed = _tokens(input=0, output=0, tool=0, thinking=0, cached=0, request=1, status=503)
+    answered = _tokens(input=5, output=3, tool=0, thinking=0, cached=0, request=2, status=200, repeat=True)
+    (step,) = _document([failed, answered])["steps"]
+    assert (step["llm_call_count"], step["metrics"]["prompt_tokens"]) == (1, 5)
+    (last,) = _document([failed])["steps"]
+    assert last["source"] == "system"
+
+
+def test_a_discarded_answer_is_marked() -> None:
+    """Its step has the tokens that were paid, and says that the CLI did not use the answer."""
+    end = msgspec.structs.replace(recorded("plain")[-1], discarded=(1,))
+    first, second, *_ = _document(
+        [_tokens(request=1), msgspec.structs.replace(_tokens(request=2), turn=2), end]
+    )["steps"]
+    assert (first["extra"], second["extra"]) == ({"turn": 1, "discarded_requests": [1]}, {"turn": 2})
+
+
+def test_the_totals_of_a_run_without_the_gateway() -> None:
     """Thinking and tool prompts are one remainder there: neither total is known, all that was told is."""
-    final = _document(recorded("empty"))["final_metrics"]
+    usage = Usage(input=1000, cached=300, output=20, total=1027)
+    end = msgspec.structs.replace(recorded("plain")[-1], usage=usage, cost=None)
+    final = _document([end])["final_metrics"]
     told = {"total_tokens": 1027, "input_tokens": 1000, "output_tokens": 20}
-    assert final == {"total_cached_tokens": 300, "total_steps": 2, "extra": told}
+    assert final == {"total_cached_tokens": 300, "total_steps": 1, "extra": told}
 
 
 def test_a_refused_call_says_what_it_wanted() -> None:

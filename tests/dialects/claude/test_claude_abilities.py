@@ -21,17 +21,16 @@ def _package(folder: Path, version: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("version", "thinking", "knows", "knows_not"),
+    ("version", "knows", "knows_not"),
     [
-        ("0.61.0", True, "gemini-3.8-flash", None),
-        ("0.41.2", True, "gemini-3-flash-preview", "gemini-3.8-flash"),
-        ("0.24.0", False, "gemini-2.5-pro", "gemini-3.1-pro-preview"),
+        ("0.61.0", "gemini-3.8-flash", None),
+        ("0.54.4", "gemini-3-flash-preview", "gemini-3.8-flash"),
     ],
 )
 def test_each_release_has_its_own(
-    tmp_path: Path, node: Path, version: str, thinking: bool, knows: str, knows_not: str | None
+    tmp_path: Path, node: Path, version: str, knows: str, knows_not: str | None
 ) -> None:
-    """Models by release, thinking where the journal tells it; the names are those of the other system."""
+    """Models by release; the names are those of the other system."""
     package = _package(tmp_path / "cli", version)
     environ = {"HOME": str(tmp_path), "PATH": str(node.parent)}
     told = capabilities(package, environ=environ, places=Places(tmp_path / "g"))
@@ -41,11 +40,19 @@ def test_each_release_has_its_own(
         True,
         False,
     )
-    assert (shown["version"], shown["supportsThinking"]) == (version, thinking)
+    assert (shown["version"], shown["supportsThinking"]) == (version, True)
     assert shown["cliPath"].endswith("bundle/gemini.js")
     ids = {model["id"] for model in shown["models"]}
     assert knows in ids
     assert knows_not not in ids
+
+
+def test_an_older_release_offers_nothing(tmp_path: Path, node: Path) -> None:
+    """It is there, and geminids does not run it."""
+    environ = {"HOME": str(tmp_path), "PATH": str(node.parent)}
+    package = _package(tmp_path / "cli", "0.41.2")
+    told = capabilities(package, environ=environ, places=Places(tmp_path / "g"))
+    assert (told.installed, told.models, told.cli_path, told.version) == (False, (), None, None)
 
 
 def test_nothing_installed_offers_nothing(tmp_path: Path) -> None:

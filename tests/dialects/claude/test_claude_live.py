@@ -16,6 +16,7 @@ from geminids.events.model import (
     AnyEvent,
     Event,
     Finished,
+    ModelUsage,
     Notice,
     PermissionAsked,
     Started,
@@ -24,6 +25,7 @@ from geminids.events.model import (
     TokensUsed,
     ToolFinished,
     ToolStarted,
+    Usage,
 )
 from geminids.outcome import Failure
 from golden import GOLDEN, check_golden
@@ -135,17 +137,9 @@ def back(name: str, given: dict[str, Any] | None, turn: int = 1, **fields: Any) 
     return ToolFinished(**{**_BASE, "turn": turn}, name=name, input=given, **own)
 
 
-def tokens(turn: int = 1, role: Any = "main", count: int = 100) -> TokensUsed:
-    return TokensUsed(
-        **{**_BASE, "turn": turn},
-        model="gemini-x",
-        role=role,
-        input=count,
-        cached=40,
-        output=5,
-        thinking=2,
-        tool=0,
-    )
+def tokens(turn: int = 1, role: Any = "main", count: int = 100, **fields: Any) -> TokensUsed:
+    counts: dict[str, Any] = {"input": count, "cached": 40, "output": 5, "thinking": 2, "tool": 0}
+    return TokensUsed(**{**_BASE, "turn": turn, "model": "gemini-x", "role": role, **counts, **fields})
 
 
 def finished(**fields: Any) -> Finished:
@@ -236,7 +230,10 @@ def test_message_ids_are_counted_once(events: list[AnyEvent]) -> None:
     assert len(set(ids)) == len(ids)
 
 
-@pytest.mark.parametrize("name", [name for name in RECORDED if name not in ("subagent", "empty", "bad_key")])
+# Answers that the CLI discarded are in no message: `loop` and `empty` have such.
+@pytest.mark.parametrize(
+    "name", [name for name in RECORDED if name not in ("subagent", "empty", "bad_key", "loop")]
+)
 def test_tokens_of_messages_make_the_whole(name: str) -> None:
     """The tokens of the messages of a recorded run add up to those of its result."""
     said = lines(recorded(name))
@@ -267,15 +264,6 @@ def test_a_call_is_said_when_its_tokens_are_known() -> None:
     speaker = Speaker()
     assert speaker.hear([started(), text("See."), call("read_file", {"file_path": "a"})]).count(b"\n") == 1
     assert b'"tool_use"' in speaker.hear([tokens()])
-
-
-@pytest.mark.parametrize("version", ["0.38.0", "0.11.0"])
-def test_a_call_of_old_releases(version: str) -> None:
-    """Where there is no journal nobody tells tokens: a call is said at once, and so is the next."""
-    speaker = Speaker()
-    speaker.hear([started(cli_version=version)])
-    assert b'"tool_use"' in speaker.hear([text("See."), call("read_file", {"file_path": "a"})])
-    assert b'"tool_use"' in speaker.hear([call("glob", {"pattern": "*"})])
 
 
 def test_a_call_when_the_journal_is_lost() -> None:
@@ -410,8 +398,49 @@ def test_tokens_that_come_too_late_or_too_early() -> None:
     assert [line["message"]["usage"] for line in of_kind(late, "assistant")] == [{}, {}]
     early = lines([started(), text("a"), tokens(2), text("b", 2), finished()])
     assert [bool(line["message"]["usage"]) for line in of_kind(early, "assistant")] == [False, True]
-    errand = lines([started(), text("a"), tokens(role="utility"), finished()])
-    assert of_kind(errand, "assistant")[0]["message"]["usage"] == {}
+    router = lines([started(), text("a"), tokens(role="router"), finished()])
+    assert of_kind(router, "assistant")[0]["message"]["usage"] == {}
+
+
+def test_a_request_that_the_api_refused() -> None:
+    """It is no part of a message: the message waits for the tokens of the request that answers."""
+    refused = tokens(request=1, status=503, model="flash")
+    answered = tokens(request=2, repeat=True, model="pro")
+    (told,) = of_kind(lines([started(), refused, text("a"), answered, finished()]), "assistant")
+    (alone,) = of_kind(lines([started(), text("a"), answered, finished()]), "assistant")
+    assert told["message"] == alone["message"]
+
+
+def test_requests_before_their_message() -> None:
+    """All requests of a turn that were answered are in its message, also those told before its first word."""
+    said = lines([started(), tokens(1, request=1), tokens(1, request=2, repeat=True), text("a"), finished()])
+    once = lines([started(), tokens(1, request=1), text("a"), finished()])
+    (both,), (one,) = of_kind(said, "assistant"), of_kind(once, "assistant")
+    assert both["message"]["usage"]["input_tokens"] == 2 * one["message"]["usage"]["input_tokens"]
+
+
+@pytest.mark.parametrize(
+    ("reason", "expected"), [("MAX_TOKENS", "max_tokens"), ("SAFETY", "refusal"), ("OTHER", None)]
+)
+def test_the_stop_reason_of_an_answer_that_was_cut(reason: str, expected: str | None) -> None:
+    """The message and the result say why the API ended the answer; nothing where Claude has no word for it."""
+    notice = Notice(**_BASE, level="warning", code=reason.lower(), message="cut", request=1)
+    end = msgspec.structs.replace(finished(), finish_reason=reason)
+    said = lines([started(), text("a"), tokens(1, request=1), notice, end])
+    (message,) = of_kind(said, "assistant")
+    assert message["message"]["stop_reason"] == expected
+    assert said[-1].get("stop_reason") == expected
+
+
+def test_a_run_with_unknown_tokens() -> None:
+    """Its result has no usage, and no model whose sums lack a request."""
+    known = ModelUsage(model="pro", input=1, cached=0, output=2, thinking=0, tool=0, total=3)
+    usage = Usage(
+        input=1, output=2, requests=2, unknown=1, models=(known, ModelUsage(model="flash", unknown=1))
+    )
+    last = lines([started(), msgspec.structs.replace(finished(), usage=usage)])[-1]
+    assert "usage" not in last
+    assert list(last["modelUsage"]) == ["pro"]
 
 
 def test_the_session_is_waited_for() -> None:

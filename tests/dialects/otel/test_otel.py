@@ -7,11 +7,12 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 
 from geminids.errors import GeminidsError
-from geminids.events.model import Event, Text, TokensUsed, ToolFinished, ToolStarted
+from geminids.events.model import Event, Text, TokensUsed, ToolFinished, ToolStarted, Usage
 from random_events import RECORDED, any_events, lawful_runs, recorded
 
 pytest.importorskip("opentelemetry.sdk", reason="spans are read by opentelemetry-sdk, which is not installed")
@@ -81,16 +82,19 @@ def test_the_run_has_the_attributes_of_the_conventions() -> None:
         "gen_ai.usage.input_tokens": 4000,
         "gen_ai.usage.cache_read.input_tokens": 1200,
         "gen_ai.usage.output_tokens": 108,
+        "gen_ai.response.finish_reasons": ("stop",),
         "geminids.run.id": "run-0123456789abcdef",
         "geminids.lane": "headless",
         "geminids.outcome": "success",
         "geminids.exit_code": 0,
+        "geminids.cost.usd": 0.002595,
+        "geminids.cost.basis": "exact",
     }
     assert run.status.status_code is StatusCode.UNSET
 
 
 def test_a_request_has_its_tokens_and_the_time_that_it_took() -> None:
-    """It begins when the tools of the turn before have ended, and ends when its tokens were told."""
+    """It begins when it was sent, and ends with its answer."""
     events = recorded("tools")
     first, second, *_ = _named(_told(events), "generate_content gemini-3.8-flash")
     assert _attributes(first) == {
@@ -104,17 +108,91 @@ def test_a_request_has_its_tokens_and_the_time_that_it_took() -> None:
         "gen_ai.usage.output_tokens": 27,
         "gen_ai.usage.reasoning.output_tokens": 7,
         "geminids.role": "main",
+        "geminids.request": 1,
+        "http.response.status_code": 200,
     }
-    base = 1794800000000
-    assert (first.start_time, first.end_time) == ((base + 831) * _MS, (base + 925) * _MS)
-    assert (second.start_time, second.end_time) == ((base + 942) * _MS, (base + 954) * _MS)
+    told = [event for event in events if isinstance(event, TokensUsed)]
+    for span, used in zip((first, second), told, strict=False):
+        assert span.start_time == (used.at - (used.duration_ms or 0)) * _MS
+        assert span.end_time == used.at * _MS
+
+
+def test_a_request_that_nobody_measured() -> None:
+    """Without the gateway it begins when the tools of the turn before have ended, and ends with its tokens."""
+    events = [
+        msgspec.structs.replace(event, duration_ms=None) if isinstance(event, TokensUsed) else event
+        for event in recorded("tools")
+    ]
+    _, second, *_ = _named(_told(events), "generate_content gemini-3.8-flash")
+    tools = [event.at for event in events if isinstance(event, ToolFinished) and event.turn == 1]
+    assert second.start_time == max(tools) * _MS
 
 
 def test_tokens_of_which_a_part_is_not_known() -> None:
     """Thinking is part of the output and tool prompts are part of the input: without them, no sum is told."""
-    run = _attributes(_run_of(_told(recorded("empty"))))
+    usage = Usage(input=1000, cached=300, output=20, total=1027)
+    end = msgspec.structs.replace(recorded("plain")[-1], usage=usage)
+    run = _attributes(_run_of(_told([*recorded("plain")[:-1], end])))
     assert run["gen_ai.usage.cache_read.input_tokens"] == 300
     assert not {"gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens"} & set(run)
+
+
+def test_a_request_with_unknown_tokens() -> None:
+    """Its span is an error without tokens, and the run has no sums: it says how many requests they would lack."""
+    told = _told(recorded("interrupted"))
+    (request,) = _named(told, "generate_content gemini-3.8-flash")
+    assert _attributes(request)["error.type"] == "interrupted"
+    run = _attributes(_run_of(told))
+    assert run["geminids.usage.unknown_requests"] == 1
+    assert not [
+        name for span in (request, _run_of(told)) for name in _attributes(span) if "gen_ai.usage" in name
+    ]
+
+
+def _request(number: int, at: int, **fields: Any) -> TokensUsed:
+    counts: dict[str, Any] = dict.fromkeys(
+        ("input", "cached", "output", "thinking", "tool"), 0 if "status" in fields else 7
+    )
+    base: dict[str, Any] = {"seq": number, "attempt": 1, "turn": 1, "model": "m", "role": "main"}
+    return TokensUsed(at=at, **base, **counts, requested_model="m", request=number, duration_ms=10, **fields)
+
+
+def test_retries_stay_inside_the_span_of_their_request() -> None:
+    """Requests that the API refused and the one that it answered are one span, from the first to the last."""
+    refused = [_request(1, 100, status=503), _request(2, 200, status=503, repeat=True)]
+    (span,) = _named(_told([*refused, _request(3, 300, repeat=True)]), "generate_content m")
+    assert (span.start_time, span.end_time) == (90 * _MS, 300 * _MS)
+    told = _attributes(span)
+    assert (told["http.request.resend_count"], told["geminids.request"], told["geminids.repeat"]) == (
+        2,
+        3,
+        True,
+    )
+    assert span.status.status_code is StatusCode.UNSET
+
+
+def test_a_request_that_was_never_answered() -> None:
+    """It is one span, an error with the last status; another request beside it is a span of its own."""
+    events = [_request(1, 100, status=429), _request(2, 150), _request(3, 200, status=503, repeat=True)]
+    answered, failed = _named(_told(events), "generate_content m")
+    assert _attributes(failed)["error.type"] == "503"
+    assert (failed.start_time, failed.end_time) == (90 * _MS, 200 * _MS)
+    assert not [name for name in _attributes(failed) if "usage" in name or "response.model" in name]
+    assert answered.start_time == 140 * _MS
+    again = _told([_request(1, 100, status=429), recorded("plain")[0], _request(2, 150)])
+    assert len(_named(again, "generate_content m")) == 2
+
+
+@pytest.mark.parametrize(
+    ("reason", "expected"), [("MAX_TOKENS", "length"), ("SAFETY", "content_filter"), ("OTHER", "error")]
+)
+def test_an_answer_that_was_cut(reason: str, expected: str) -> None:
+    """The API's reason stands on the run, and the conventions' word for it in the answer."""
+    end = msgspec.structs.replace(recorded("plain")[-1], finish_reason=reason, discarded=(1,))
+    run = _attributes(_run_of(_told([*recorded("plain")[:-1], end], content=True)))
+    assert run["gen_ai.response.finish_reasons"] == (reason.lower(),)
+    assert msgspec.json.decode(run["gen_ai.output.messages"])[0]["finish_reason"] == expected
+    assert run["geminids.discarded_requests"] == (1,)
 
 
 def test_a_tool_has_its_call_and_its_time() -> None:
@@ -128,7 +206,12 @@ def test_a_tool_has_its_call_and_its_time() -> None:
         "geminids.tool.kind": "execute",
         "geminids.tool.exit_code": 3,
     }
-    assert (shell.end_time or 0) - (shell.start_time or 0) == 49 * _MS
+    (lasted,) = (
+        event.duration_ms
+        for event in recorded("tools")
+        if isinstance(event, ToolFinished) and event.name == "run_shell_command"
+    )
+    assert lasted and (shell.end_time or 0) - (shell.start_time or 0) == lasted * _MS
     assert shell.status.status_code is StatusCode.UNSET
 
 
@@ -214,7 +297,9 @@ def test_warnings_are_events_of_the_run_without_their_words() -> None:
     """A notice is told by its code; its message may be content."""
     quiet = [event for event in _run_of(_told(recorded("loop"))).events if event.name == "geminids.notice"]
     assert [dict(event.attributes or {}) for event in quiet] == [
-        {"geminids.notice.code": "loop", "geminids.notice.level": "warning"}
+        {"geminids.notice.code": "loop_recovery", "geminids.notice.level": "warning", "geminids.request": 6},
+        {"geminids.notice.code": "discarded", "geminids.notice.level": "warning", "geminids.request": 5},
+        {"geminids.notice.code": "loop", "geminids.notice.level": "warning"},
     ]
     loud = _run_of(_told(recorded("loop"), content=True)).events
     assert "Loop detected" in str([dict(event.attributes or {}) for event in loud])
@@ -244,8 +329,8 @@ def test_without_a_span_there_is_no_traceparent() -> None:
 
 def test_what_is_cut_off_is_ended() -> None:
     """Events that stop in the middle of a tool: both spans are ended, as errors."""
-    events = recorded("tools")[:8]
-    told = _told(events)
+    events = recorded("tools")[:9]
+    told = [span for span in _told(events) if not span.name.startswith("generate_content")]
     assert {span.name for span in told} >= {"execute_tool read_file", "invoke_agent gemini"}
     assert all(span.status.status_code is StatusCode.ERROR for span in told)
     assert _attributes(_run_of(told))["error.type"] == "_OTHER"
@@ -253,7 +338,7 @@ def test_what_is_cut_off_is_ended() -> None:
 
 def test_a_run_that_is_cut_off_in_its_text_lasts_as_long_as_that() -> None:
     """Its end is the time of the last event, whatever that was."""
-    *_, last = events = recorded("no_result")[:-1]
+    *_, last = events = recorded("no_result")[:4]
     run = _run_of(_told(events))
     assert isinstance(last, Text) and run.end_time == last.at * _MS
 

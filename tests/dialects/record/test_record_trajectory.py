@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+import yaml
 from hypothesis import given
 
 from geminids.dialects.record.trajectory import of_events, of_output, of_sections
@@ -13,7 +14,6 @@ from geminids.events.model import Event, Text
 from golden import GOLDEN, check_golden
 from random_events import RECORDED, any_events, lawful_runs, recorded
 
-yaml = pytest.importorskip("yaml")
 _HEAD = {"title": "Coding Agent Trace", "source": "gemini"}
 
 

@@ -276,6 +276,7 @@ def test_a_session_that_is_gone_is_not_offered() -> None:
         (Usage(input=1, output=2), {"input_tokens": 1, "output_tokens": 2}),
         (Usage(input=1, output=2, cached=0), {"input_tokens": 1, "output_tokens": 2, "cache_read_tokens": 0}),
         (Usage(input=1), {"input_tokens": 1, "output_tokens": None}),
+        (Usage(input=1, output=2, cached=0, unknown=1), {"input_tokens": None, "output_tokens": None}),
     ],
 )
 def test_usage_that_is_not_known_is_null(usage: Usage | None, told: Any) -> None:

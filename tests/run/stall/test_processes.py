@@ -14,12 +14,8 @@ from typing import Any
 import psutil
 import pytest
 
-from geminids.events.model import ToolStarted
 from geminids.process.marker import MARKER, new_mark
-from geminids.run.stall.processes import Look, Seen, cpu_percent, look_at, reads_of
-from geminids.run.stall.reads import Reads
-from geminids.run.stall.situation import Situation
-from geminids.run.stall.waits import waits_on
+from geminids.run.stall.processes import Look, Seen, cpu_percent, look_at
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="only Linux can tell")
 
@@ -155,56 +151,3 @@ def test_a_shell_that_is_there_has_left_nobody(start: Callable[..., int]) -> Non
     for since, strays in ((0.0, 0), (time.time() + 60, 1)):
         look = look_at(pid, shell_since=since)
         assert look is not None and len(look.strays) == strays
-
-
-@LINUX
-@pytest.mark.parametrize(
-    ("command", "waits"), [("cat", "stdin"), ("sleep 300 | cat", None), ("sleep 300", None)]
-)
-def test_what_waits_for_input(start: Callable[..., int], command: str, waits: str | None) -> None:
-    """A stdin that nobody fills; a pipe from a neighbour in the same command is none."""
-    pid = start("bash", "-c", f"{command}; :", stdin=subprocess.PIPE)
-    last = command.split()[-1] if "|" in command else command
-    soon(lambda: any(one.command == last for one in looked(pid).processes))
-    group = soon(
-        lambda: (seen := looked(pid)) and not any("-c" in one.command for one in seen.processes[1:]) and seen
-    )
-    if waits is None:
-        for _ in range(10):
-            assert waits_on(group.processes) is None
-            time.sleep(0.02)
-    else:
-        assert soon(lambda: waits_on(group.processes)) == waits
-
-
-@LINUX
-def test_what_a_process_reads(start: Callable[..., int]) -> None:
-    """A word is noticed once; silence is none; nor is it asked for where others read in the same process."""
-    child = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
-    assert child.stdin is not None
-    try:
-        soon(lambda: looked(child.pid).processes[0].command == "cat")
-        situation, reads = Situation(pid=child.pid), Reads()
-        soon(lambda: waits_on(looked(child.pid).processes) == "stdin")
-        assert (reads.grew(situation), reads.grew(situation), reads.are_known) == (False, False, True)
-        child.stdin.write(b"x" * 100)
-        child.stdin.flush()
-        soon(lambda: reads.grew(situation))
-        assert not reads.grew(situation)
-        for shared in (Situation(pid=child.pid, own=tuple), Situation(pid=child.pid, gateway=True)):
-            assert not reads.grew(shared) and not reads.are_known
-    finally:
-        child.stdin.close()
-        child.wait()
-    assert reads_of(2**22 + 1) is None
-
-
-def test_node_wakes_itself_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By 8 bytes each: several between two looks are no word of anybody's; what is read beside them is."""
-    told = iter([(1000, 10), (1008, 11), (1024, 13), (1104, 23), (1127, 25), (1207, 26)])
-    monkeypatch.setattr("geminids.run.stall.processes.reads_of", lambda pid: next(told))
-    shell = ToolStarted(
-        at=0, seq=0, attempt=1, turn=1, id="t", name="run_shell_command", kind="execute", title="", input={}
-    )
-    situation, reads = Situation(pid=1, tools=(shell,)), Reads()
-    assert [reads.grew(situation) for _ in range(6)] == [False, False, False, False, True, True]

@@ -8,9 +8,9 @@ import pytest
 
 from geminids import PermissionAsked, Stall, ToolStarted
 from geminids.gateway.under_way import UnderWay
+from geminids.run.stall.explain import level_of, reason_of
 from geminids.run.stall.processes import Look, Seen
-from geminids.run.stall.reasons import level_of, reason_of
-from geminids.run.stall.situation import Failed, Moment, Situation, Span, key_of, needs_look
+from geminids.run.stall.snapshot import Failed, Moment, Situation, Span, key_of, needs_look
 
 WHERE: dict[str, Any] = {"at": 0, "seq": 0, "attempt": 1, "turn": 1}
 SPAN = Span(silent=100.0, now=140.0, wall=140.0)
@@ -30,7 +30,7 @@ def words(situation: Situation, *below: Seen, **fields: Any) -> tuple[str, Stall
 
 
 def request(**fields: Any) -> UnderWay:
-    made = UnderWay(3, "gemini-x", attempt=fields.pop("attempt", 1), body=7, came=105.0)
+    made = UnderWay(3, "gemini-x", "main", is_paid=True, attempt=fields.pop("attempt", 1), body=7, came=105.0)
     for name, value in fields.items():
         setattr(made, name, value)
     return made
@@ -207,9 +207,9 @@ def test_work_of_a_child_is_no_work_of_the_cli() -> None:
 
 def test_connections_without_a_gateway() -> None:
     """They are all that shows of a request; with a gateway, which sees requests, they say nothing."""
-    said, stall = words(Situation(tried=2, attempts=10), peers=("192.0.2.7:443",), told_reads=True)
+    said, stall = words(Situation(tried=2, attempts=10), peers=("192.0.2.7:443",))
     assert said == (
-        "waiting for an answer for 40 s: the CLI has a connection to 192.0.2.7:443 open (attempt 3), and reads nothing"
+        "waiting for an answer for 40 s: the CLI has a connection to 192.0.2.7:443 open (attempt 3)"
     )
     assert (stall.cause, stall.attempt, stall.of) == ("api", 3, 10)
     assert words(Situation(tried=10, attempts=10), peers=("192.0.2.7:443",))[1].attempt is None

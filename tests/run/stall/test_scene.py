@@ -10,25 +10,32 @@ import pytest
 
 from geminids import Options
 from geminids.gateway.told import Answered
-from geminids.run.stall.scene import situation_of
-from geminids.run.stall.situation import Failed, Situation
-from geminids.toolchain.releases import release_of
+from geminids.run.stall.snapshot import Failed, Situation, situation_of
 from geminids.wire.stderr import Remark
 
 
-def situation(version: str = "0.61.0", **fields: Any) -> Situation:
+def situation(**fields: Any) -> Situation:
     options = Options(**{"model": "flash", **fields.pop("options", {})})
-    given: dict[str, Any] = {"tools": (), "overseer": None, "retried": None, "spoke_at": 0.0, **fields}
-    return situation_of(options, 1, release=release_of(version), **given)
+    given: dict[str, Any] = {"tools": (), "gateway": None, "retried": None, "spoke_at": 0.0, **fields}
+    return situation_of(options, 1, **given)
 
 
-def overseer(ago: float, **fields: Any) -> Any:
-    """What an overseer knows of a request that failed so many seconds ago."""
+def gateway(ago: float, **fields: Any) -> Any:
+    """What the gateway reports of a request that failed so many seconds ago."""
     about: dict[str, Any] = {"number": 1, "at": 0, "method": "stream", "model": "m", "served": None}
     about |= {"role": "main", "attempt": 1, "body": 7, "status": 500, "counts": None, "finish": None}
-    about |= {"waited_ms": 0, "first_byte_ms": None, "duration_ms": 1, "whole": True}
+    about |= {
+        "calls": 0,
+        "thoughts": 0,
+        "waited_ms": 0,
+        "first_byte_ms": None,
+        "duration_ms": 1,
+        "whole": True,
+        "repeat": False,
+        "turn": 1,
+    }
     told = {**about, **fields}
-    return SimpleNamespace(failed=(Answered(**told), time.monotonic() - ago), under_way=[])
+    return SimpleNamespace(failed=(Answered(**told), time.monotonic() - ago), in_flight=[])
 
 
 @pytest.mark.parametrize(
@@ -56,7 +63,7 @@ def test_when_the_next_attempt_comes(attempt: int, wait: float | None, left: flo
 )
 def test_a_failure_that_another_attempt_follows(ago: float, fields: dict[str, Any], awaited: bool) -> None:
     """Not a request that is wrong, nor the last attempt, nor one whose next should have come long ago."""
-    found = situation(overseer=overseer(ago, **fields))
+    found = situation(gateway=gateway(ago, **fields))
     assert (found.failed is not None) is awaited
 
 
@@ -70,28 +77,17 @@ def test_a_retry_that_stderr_has_told() -> None:
     assert (late.failed, late.tried) == (None, 3)
 
 
-@pytest.mark.parametrize(
-    ("version", "options", "of"),
-    [
-        ("0.61.0", {}, 10),
-        ("0.61.0", {"model": "auto"}, None),
-        ("0.61.0", {"max_attempts": 4}, 4),
-        ("0.32.1", {}, 10),
-        ("0.28.0", {}, None),
-        ("0.24.0", {"max_attempts": 4}, 3),
-        ("0.11.3", {}, 3),
-    ],
-)
-def test_of_how_many(version: str, options: dict[str, Any], of: int | None) -> None:
-    """What the release does; None where nobody knows. Old releases have no setting for it."""
-    assert situation(version, options=options).attempts == of
+@pytest.mark.parametrize(("options", "of"), [({}, 10), ({"model": "auto"}, None), ({"max_attempts": 4}, 4)])
+def test_of_how_many(options: dict[str, Any], of: int | None) -> None:
+    """What the CLI does for a named model, or what was asked for; None for `auto`, which changes the model."""
+    assert situation(options=options).attempts == of
 
 
 def test_our_own_refusal_is_known_as_such() -> None:
     """The gateway answers for a rate in the API's stead: 429 is its word for it, not the API's."""
     from geminids.gateway.under_way import HELD
 
-    found = situation(overseer=overseer(1.0, status=429, error=f"{HELD}: the rate", retry_after=20.0)).failed
+    found = situation(gateway=gateway(1.0, status=429, error=f"{HELD}: the rate", retry_after=20.0)).failed
     assert found is not None and found.held == f"{HELD}: the rate"
-    other = situation(overseer=overseer(1.0, status=429, error="Quota", retry_after=20.0)).failed
+    other = situation(gateway=gateway(1.0, status=429, error="Quota", retry_after=20.0)).failed
     assert other is not None and other.held is None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import threading
 import time
@@ -101,22 +100,11 @@ def test_a_shell_with_children(stand_in: Any) -> None:
     body = f"out(INIT + {TOOL % command})\nsubprocess.run(['bash', '-c', {command!r}])"
     events = watched(stand_in(body, stall_after=1, env={"GEMINI_API_KEY": secret}), enough=1)
     stall = stalls(events)[0].stall
-    assert (stall.cause, stall.tool, stall.waits_on) == ("tool", "run_shell_command", None)
+    assert (stall.cause, stall.tool) == ("tool", "run_shell_command")
     assert stall.cpu is not None and stall.cpu < 10
     assert [one.command for one in stall.children] == ["sleep 300"]
     assert f"pid {stall.pid}, no CPU, children: sleep 300 (pid " in stalls(events)[0].message
     assert not any(secret.encode() in encode_event(one) for one in events)
-
-
-@pytest.mark.skipif(not os.path.exists("/proc/self/syscall"), reason="only Linux can tell")
-def test_a_shell_that_waits_on_its_stdin(stand_in: Any) -> None:
-    """`cat` without a file reads what nobody writes."""
-    body = (
-        f"out(INIT + {TOOL % 'cat'})\nchild = subprocess.Popen(['cat'], stdin=subprocess.PIPE)\n"
-        "time.sleep(60)"
-    )
-    stall = stalls(watched(stand_in(body, stall_after=1), enough=1))[0].stall
-    assert (stall.cause, stall.command, stall.waits_on) == ("tool", "cat", "stdin")
 
 
 def test_processes_that_come_and_go(stand_in: Any) -> None:
@@ -145,20 +133,6 @@ def test_a_retry_that_stderr_tells(stand_in: Any) -> None:
     assert (stall.cause, stall.attempt, stall.of, stall.http_status) == ("retry", 3, 10, 429)
     assert 8.5 < stall.next_s < 12
     assert second.stall.cause == "idle"
-
-
-@pytest.mark.skipif(not os.path.exists("/proc/self/io"), reason="only Linux can tell")
-@pytest.mark.parametrize("reads", [True, False])
-def test_a_shell_that_prints(stand_in: Any, reads: bool) -> None:
-    """What the CLI reads of a tool is no silence, though it tells it at the end alone; a tool that is mute is."""
-    command = "for i in 1 2 3 4 5 6 7 8 9 10; do echo this is a line; sleep 0.2; done"
-    told = command if reads else "sleep 60"
-    body = (
-        f"out(INIT + {TOOL % told})\nchild = subprocess.Popen(['bash', '-c', {told!r}], stdout=subprocess.PIPE)\n"
-        "while os.read(child.stdout.fileno(), 100): pass\nchild.wait()\nout(DONE)"
-    )
-    events = watched(stand_in(body, stall_after=1), enough=1)
-    assert bool(stalls(events)) is not reads
 
 
 @pytest.mark.parametrize("after", [0.001, 10**8])

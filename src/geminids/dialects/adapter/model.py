@@ -54,7 +54,10 @@ class ErrorMeta(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
 
 
 class Stats(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The sums of a run, by the names of the CLI's `result` event; `thoughts` and `tool` are ours besides."""
+    """The sums of a run, by the names of the CLI's `result` event; `thoughts` and `tool` are ours besides.
+
+    `unknown_requests`: so many requests are not in the sums, because their tokens are not known.
+    """
 
     duration_ms: int
     total_tokens: int | None = None
@@ -63,6 +66,7 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     cached: int | None = None
     thoughts: int | None = None
     tool: int | None = None
+    unknown_requests: int | None = None
 
 
 class ResultJson(

@@ -177,7 +177,7 @@ def _meta(finished: Finished) -> ErrorMeta:
 
 def _usage(used: Usage | None) -> AdapterUsage | None:
     """None where a part of one side is not known: half a bill is none."""
-    if used is None or used.input is None or used.tool is None:
+    if used is None or used.unknown or used.input is None or used.tool is None:
         return None
     if used.output is None or used.thinking is None:
         return None
@@ -208,6 +208,7 @@ def _result_json(finished: Finished, message: str | None) -> ResultJson:
             cached=used.cached,
             thoughts=used.thinking,
             tool=used.tool,
+            unknown_requests=used.unknown or None,
         ),
         error=message,
         stop_reason="max_turns_exhausted" if finished.outcome == "max_turns" else None,

@@ -14,7 +14,7 @@ from geminids.dialects.agent_events.model import AgentEvent
 from geminids.events.model import PermissionAsked
 from geminids.options import Options
 from geminids.run.opening import open_run
-from geminids.toolchain import Availability, find, is_available
+from geminids.toolchain import Availability, is_available
 from geminids.toolchain.tools import tools_with
 
 if TYPE_CHECKING:
@@ -39,14 +39,12 @@ class GeminiAdapter:
         self._on_permission = on_permission
 
     def is_available(self) -> bool:
-        """Whether the CLI starts within five seconds, and is a release that we know."""
+        """Whether the CLI starts within five seconds, and is a release that geminids runs."""
         return self.availability().ok
 
     def availability(self) -> Availability:
         """The same, with the reason."""
-        found = is_available(self._base.gemini, timeout=_PROBE)
-        too_old = find(self._base.gemini).release.lacks("stream_json") if found.ok else None
-        return Availability(False, too_old) if too_old else found
+        return is_available(self._base.gemini, timeout=_PROBE)
 
     def run(self, prompt: str, options: AgentOptions | None = None) -> AsyncIterator[AgentEvent]:
         """The events of one run; raises `OptionsError` at once where an option cannot be held.

@@ -75,7 +75,6 @@ class Translator:
         """The start of a run, held back until its session is known."""
         self._early: list[AgentEvent] = []
         self._begun = False
-        self._is_warm = False
         self._over = False
         self._said = StringIO()  # smaller by far than a list of its pieces
         self._message = (0, 0)
@@ -167,7 +166,6 @@ class Translator:
         self._message = (0, 0)
 
     def _on_started(self, event: Started, out: list[AgentEvent]) -> None:
-        self._is_warm = event.lane == "warm"
         self._run_id = self._run_id or event.run_id
         self._session = event.session_id or self._session
         self._model = event.model or self._model
@@ -219,6 +217,7 @@ class Translator:
 
     def _on_tokens(self, event: model.TokensUsed, out: list[AgentEvent]) -> None:
         self._requests.append(event)
+        self._failed_request = self._failed_request or event.is_http_error
 
     def _on_finished(self, event: Finished, out: list[AgentEvent]) -> None:
         self._run_id = self._run_id or event.run_id
@@ -227,7 +226,7 @@ class Translator:
         self._begin(out)
         self._end_message(event.at, out)
         failed = self._failed_request or (event.failure is not None and event.failure.http_status is not None)
-        tokens = tokens_of(event, self._requests, failed_request=failed, warm=self._is_warm)
+        tokens = tokens_of(event, self._requests, failed_request=failed)
         usage = AgentUsage(len(self._inputs), tokens, cost_of(event))
         error, done = ending_of(event, usage, was_started=was_started, resume=self._resume)
         if error is not None:

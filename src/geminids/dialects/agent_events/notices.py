@@ -27,7 +27,9 @@ def told_of(notice: Notice) -> tuple[str, Any, Metadata | None] | None:
     if notice.level not in ("warning", "error"):
         return None
     if notice.code not in _COMPLAINTS:
-        news = {"level": notice.level, "code": notice.code, "message": notice.message}
+        news: dict[str, Any] = {"level": notice.level, "code": notice.code, "message": notice.message}
+        if notice.request is not None:
+            news["request"] = notice.request
         return "geminids:notice", news, None
     status = notice.retry.http_status if notice.retry else None
     error = Error(code=f"GEMINI_{notice.code.upper()}", message=notice.message, recoverable=True)

@@ -11,8 +11,6 @@ from geminids.events.model import Finished, ModelUsage, TokensUsed, Usage
 __all__ = ["AgentUsage", "Input", "Money", "Output", "Record", "TokenUsage", "Tokens", "cost_of", "tokens_of"]
 
 _MOST = 2**53 - 1  # what JSON's readers keep exactly
-_CUT_SHORT = ("interrupted", "timed_out")
-_LOST = ("cut_off", "crashed")
 
 
 class Input(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
@@ -79,39 +77,31 @@ def cost_of(finished: Finished) -> Money | None:
 
 
 def tokens_of(
-    finished: Finished, requests: Sequence[TokensUsed], *, failed_request: bool = False, warm: bool = False
+    finished: Finished, requests: Sequence[TokensUsed], *, failed_request: bool = False
 ) -> Tokens | None:
-    """The tokens of a run; None where there is no count that is known to be true.
+    """The tokens of a run, one record a response; None if no request has a count that is known to be true.
 
-    `failed_request`: the API refused one on the way, so that nobody knows what it cost.
+    `failed_request`: the API refused one on the way. The format calls such a run `partial`.
     """
-    usage, again = finished.usage, finished.attempts > 1
-    if usage is not None and requests and not again and _disagree(usage, requests):
+    usage = finished.usage
+    answered = [request for request in requests if not request.is_http_error]
+    if usage is not None and answered and finished.attempts == 1 and _disagree(usage, answered):
         return None
-    counts: Sequence[TokensUsed | ModelUsage] = requests or _by_model(usage)
-    each = usage is not None and usage.requests == len(requests)
-    records = tuple(record for one in counts if (record := _record(one, each)) is not None)
+    counts: Sequence[TokensUsed | ModelUsage] = answered or _by_model(usage)
+    records = tuple(record for one in counts if (record := _record(one)) is not None)
     if not records:
         return None
-    failure = finished.failure.kind if finished.failure else None
-    partial = (
-        usage is None
-        or again
-        or failed_request
-        or len(records) < len(counts)
-        or finished.outcome in _CUT_SHORT
-        or failure in _LOST
-        # On the warm lane the sums are made of the requests that were seen, and no proof that these are all.
-        or (warm and usage.requests is None)
-    )
     totals = _summed([record.tokens for record in records])
     if totals is None or (failed_request and totals.input.total == totals.output.total == 0):
         return None  # nothing was answered: these zeros were not measured
-    return Tokens("partial" if partial else "complete", totals, records)
+    # Only the gateway counts requests, and only its sums prove that none is missing.
+    counted = usage is not None and usage.requests is not None
+    complete = counted and not failed_request and len(records) == len(counts)
+    return Tokens("complete" if complete else "partial", totals, records)
 
 
 def _disagree(usage: Usage, requests: Sequence[TokensUsed]) -> bool:
-    """Whether the requests are other than the CLI's own sums: one of the two is wrong then."""
+    """Whether the requests are other than the CLI's own sums, without the gateway: one of the two is wrong then."""
     for name in ("input", "output"):
         whole = getattr(usage, name)
         parts = [getattr(one, name) for one in requests]
@@ -124,9 +114,11 @@ def _by_model(usage: Usage | None) -> Sequence[ModelUsage]:
     return usage.models if usage is not None else ()
 
 
-def _record(count: TokensUsed | ModelUsage, each: bool) -> Record | None:
+def _record(count: TokensUsed | ModelUsage) -> Record | None:
     """One record; None where a part of a total is not known, or is no count at all."""
     if count.input is None or count.tool is None or count.output is None or count.thinking is None:
+        return None
+    if isinstance(count, ModelUsage) and count.unknown:
         return None
     parts = (count.input, count.tool, count.output, count.thinking)
     if min(parts) < 0 or count.input + count.tool > _MOST or count.output + count.thinking > _MOST:
@@ -139,9 +131,8 @@ def _record(count: TokensUsed | ModelUsage, each: bool) -> Record | None:
         Input(count.input + count.tool, *details),
         Output(count.output + count.thinking, count.output, count.thinking),
     )
-    # What has the role `utility` may be a remainder, of who knows how many requests.
-    one = isinstance(count, TokensUsed) and (each or count.role != "utility")
-    return Record(model=count.model or None, requests=1 if one else None, tokens=tokens)
+    requests = 1 if isinstance(count, TokensUsed) else None
+    return Record(model=count.model or None, requests=requests, tokens=tokens)
 
 
 def _summed(parts: Sequence[TokenUsage]) -> TokenUsage | None:

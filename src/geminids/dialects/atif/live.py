@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import msgspec
 
@@ -133,7 +134,9 @@ class Speaker:
         call.finished = event
 
     def _count(self, event: TokensUsed) -> None:
-        """Which subagent a request was of is not told: it is in the totals alone, as the CLI's errands are."""
+        """A request of a subagent or of the CLI itself is in the totals alone: nobody knows which subagent it was."""
+        if event.is_http_error:
+            return  # no inference, no tokens
         self._tokens.append(event)
         if event.role == "main":
             self._answer(event).tokens.append(event)
@@ -147,7 +150,7 @@ class Speaker:
             yield Step(step_id=1, timestamp=moment(began.at), source="user", message=began.prompt)
         for turn in sorted(self._turns):
             number += 1
-            yield self._turns.pop(turn).step(number, self._agents)
+            yield self._turns.pop(turn).step(number, self._agents, end.discarded if end else ())
         if not number or (end is not None and end.outcome != "success"):
             # Why it ended is the last thing to know; and a document without a step is none.
             stamp = moment(end.at) if end else None
@@ -198,7 +201,7 @@ class Speaker:
             total_steps=steps,
         )
 
-    def _ending(self) -> dict[str, str | int | bool]:
+    def _ending(self) -> dict[str, Any]:
         end, began = self._finished, self._started
         told = {
             "run_id": end.run_id if end else began.run_id if began else None,
@@ -208,6 +211,8 @@ class Speaker:
             "duration_ms": end.duration_ms if end else None,
             "attempts": self._attempts or None,
             "complete": end.complete if end else False,
+            "finish_reason": end.finish_reason if end else None,
+            "discarded_requests": list(end.discarded) or None if end else None,
         }
         return {name: value for name, value in told.items() if value is not None}
 

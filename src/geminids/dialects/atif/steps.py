@@ -146,8 +146,10 @@ class Answer:
         """Whether all that was called here has ended: what a subagent does next is its next answer."""
         return bool(self.calls) and all(one.is_over for one in self.calls)
 
-    def step(self, number: int, agents: Collection[str]) -> Step:
-        """The step of it; `agents` are the calls that have a trajectory of their own."""
+    def step(self, number: int, agents: Collection[str], discarded: Collection[int] = ()) -> Step:
+        """The step of it; `agents` are the calls that have a trajectory of their own, `discarded` the requests whose
+        answers the CLI did not use."""
+        unused = [used.request for used in self.tokens if used.request in discarded]
         results = [seen for one in self.calls if (seen := _seen(one, agents)) is not None]
         return Step(
             step_id=number,
@@ -160,7 +162,7 @@ class Answer:
             llm_call_count=len(self.tokens) or None,
             observation=Observation(results=results) if results else None,
             tool_calls=[one.call() for one in self.calls] or None,
-            extra={"turn": self.turn},
+            extra={"turn": self.turn, **({"discarded_requests": unused} if unused else {})},
         )
 
 
@@ -180,9 +182,11 @@ def _seen(called: Called | Written, agents: Collection[str]) -> Observed | msgsp
 
 
 def metrics_of(tokens: Sequence[TokensUsed]) -> Metrics | None:
-    """The tokens of some requests together."""
+    """The tokens of some requests together; left out if those of one are not known."""
     if not tokens:
         return None
+    if unknown := sum(used.input is None for used in tokens):
+        return Metrics(extra={"unknown_requests": unknown})
     if len(tokens) == 1:  # as in nearly every step
         sums = {field: getattr(tokens[0], field) for field in _COUNTED}
     else:
@@ -196,10 +200,16 @@ def metrics_of(tokens: Sequence[TokensUsed]) -> Metrics | None:
 
 
 def totals_of(usage: Usage, steps: int) -> FinalMetrics:
-    """The tokens of a whole run, as its end tells them."""
+    """The tokens of a whole run. If a request has unknown tokens, `extra` has the sums of the others."""
     parts = {"input": usage.input, "output": usage.output, "thinking": usage.thinking, "tool": usage.tool}
     prompt, completion = added(usage.input, usage.tool), added(usage.output, usage.thinking)
     total = {"total_tokens": usage.total if prompt is None or completion is None else None}
+    if usage.unknown:
+        known = {"known_prompt_tokens": prompt, "known_completion_tokens": completion}
+        return FinalMetrics(
+            total_steps=steps,
+            extra={"unknown_requests": usage.unknown, **_parts({**known, **total}, parts)},
+        )
     return FinalMetrics(
         total_prompt_tokens=prompt,
         total_completion_tokens=completion,

@@ -36,22 +36,23 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
 def capabilities(
     gemini: str | None = None, *, environ: Mapping[str, str] | None = None, places: Places | None = None
 ) -> Capabilities:
-    """Those of the release that a run would use; where there is none, `installed` is False and nothing is offered.
+    """Those of the release that a run would use. `installed` is False, and nothing is offered, where there is none
+    that geminids runs.
 
-    Slash commands are the CLI's own: headless it runs few of them, and none is offered. A thinking effort can be
-    set, and thoughts be told, from the releases on that have model configurations and a journal.
+    Slash commands are the CLI's own: headless it runs few of them, and none is offered.
     """
     try:
         found = find(gemini, environ=environ, places=places)
     except (ToolchainError, OSError):
         found = None
-    release = found.release if found else None
-    models = models_of(release) if release else ()
+    if found is not None and not found.release.is_supported:
+        found = None
+    models = models_of(found.release) if found else ()
     return Capabilities(
         supports_slash_commands=False,
         supports_models=bool(models),
-        supports_web_search=release is not None,
-        supports_thinking=release is not None and release.session_storage == "slug_journal",
+        supports_web_search=found is not None,
+        supports_thinking=found is not None,
         models=tuple(ModelName(model.id, _name(model.id)) for model in models),
         installed=found is not None,
         cli_path=str(found.entry) if found else None,

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from geminids.dialects.claude.lines import Denial, ErrorLine, Message, Result, TextBlock, Usage
-from geminids.dialects.claude.usage import cost_of_run, models_of, usage_of_run
+from geminids.dialects.claude.usage import cost_of_run, models_of, stop_reason_of, usage_of_run
 from geminids.dialects.claude.voice import Voice
 from geminids.events.model import Finished, ToolFinished, ToolStarted
 
@@ -96,8 +96,10 @@ def result(finished: Finished | None, ending: Ending, voice: Voice) -> Result:
     )
     if finished is not None and finished.outcome == "success":
         value = UNSET if finished.value is None else finished.value
+        # Without the gateway the reason is not known, and nothing speaks against the usual one.
+        reason = stop_reason_of(finished.finish_reason or "STOP")
         return msgspec.structs.replace(
-            line, result=finished.answer, stop_reason="end_turn", structured_output=value
+            line, result=finished.answer, stop_reason=reason or UNSET, structured_output=value
         )
     if finished is not None and line.subtype == "success":
         status = finished.failure.http_status if finished.failure else None

@@ -178,6 +178,8 @@ class _Gathered:
             yield ClaudeMessage(f"{run_id}-0", "user", [Text(started.prompt)], started.at, "gemini", raw=raw)
         model = started.model if started else None
         for turn in turns_of(self._fold.text, self._fold.conversation()):
+            if _is_refused(turn):
+                continue
             yield _message(f"{run_id}-{turn.number}", turn, self._began.get(turn.number, 0), model)
 
 
@@ -202,11 +204,17 @@ def _message(message_id: str, turn: Turn, at: int, model: str | None) -> ClaudeM
             blocks += _call(tool)
     if turn.text.strip():
         blocks.append(Text(turn.text))
-    requests = [one for one in turn.tokens if one.role == "main"]
+    requests = [one for one in turn.tokens if one.role == "main" and not one.is_http_error]
     served = next((one.model for one in requests if one.model), model)
     return ClaudeMessage(
         message_id, "assistant", blocks or turn.text, at, "gemini", served, _usage(requests), _original(turn)
     )
+
+
+def _is_refused(turn: Turn) -> bool:
+    """Whether the API refused the turn's requests, so that there is no message."""
+    others = turn.thoughts or turn.text or turn.tools
+    return not others and all(one.is_http_error for one in turn.tokens)
 
 
 def _original(turn: Turn) -> msgspec.Raw:

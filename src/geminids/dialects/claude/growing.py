@@ -47,13 +47,13 @@ class Growing:
         self.turn = turn
         self.requests = requests
         self.behind: list[bytes] = []
-        self.calls = False
+        self.calls = 0
         self._voice = voice
         self._id = voice.ids.message()
         self._model = model
         self._live = live
         self._blocks: list[Said] = []
-        self._thoughts = 0
+        self.thoughts = 0
         self._text: StringIO | None = None
         self._delta = b""
         if live:
@@ -71,9 +71,9 @@ class Growing:
     def think(self, subject: str | None, text: str) -> None:
         thought = f"{subject}: {text}" if subject else text
         block = ThinkingBlock(thought)
+        self.thoughts += 1
         if not self._live:
-            self._blocks.insert(self._thoughts, block)
-            self._thoughts += 1
+            self._blocks.insert(self.thoughts - 1, block)
             return
         self._close()
         self._whole_block(
@@ -91,16 +91,16 @@ class Growing:
                 b'{"type":"input_json_delta","partial_json":%b}' % encoded(given),
             )
         self._blocks.append(use)
-        self.calls = True
+        self.calls += 1
 
     def served_by(self, request: TokensUsed) -> None:
         self.requests.append(request)
         self._model = request.model or self._model
 
-    def whole(self, *, over: bool) -> Message:
-        """The message, which is closed; `over`: the model has come to its end in it."""
+    def whole(self, *, over: bool, cut: str | None = None) -> Message:
+        """The message, which is closed; `over`: the model has come to its end in it; `cut`: the API ended it early."""
         self._close()
-        reason = "tool_use" if self.calls else "end_turn" if over else None
+        reason = "tool_use" if self.calls else cut or ("end_turn" if over else None)
         message = self._whole(self._blocks, reason)
         if self._live:
             ending = (encoded(reason), encoded(message.usage))

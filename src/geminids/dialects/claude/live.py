@@ -20,6 +20,7 @@ from geminids.dialects.claude.lines import (
     line_of,
     tool_use,
 )
+from geminids.dialects.claude.usage import stop_reason_of
 from geminids.dialects.claude.voice import UNNAMED, Voice
 from geminids.events.model import (
     Event,
@@ -33,7 +34,6 @@ from geminids.events.model import (
     ToolFinished,
     ToolStarted,
 )
-from geminids.toolchain.releases import release_of
 
 __all__ = ["Speaker"]
 
@@ -86,7 +86,11 @@ class Speaker:
     def _begin_attempt(self, started: Started | None) -> None:
         # By the call whose subagent speaks; None is the agent itself.
         self._growing: dict[str | None, Growing] = {}
-        self._ahead: dict[str | None, TokensUsed] = {}
+        # Requests whose message has not begun, oldest first.
+        self._ahead: dict[str | None, list[TokensUsed]] = {}
+        self._started_calls: dict[int, int] = {}
+        # Why the API ended an answer early, by the number of its request.
+        self._cut: dict[int, str] = {}
         self._calls: dict[str, str | None] = {}
         self._agents: dict[int, list[str]] = {}
         # The warm lane tells a call's input at its end: it is not said before, nor what its subagent does.
@@ -95,8 +99,7 @@ class Speaker:
         # All that is ever known of the input of a command that was not allowed there.
         self._commands: dict[str, str] = {}
         self._counted = 0
-        version = started.cli_version if started else None
-        self._has_journal = release_of(version).session_storage == "slug_journal"
+        self._has_journal = True
         self._model = (started.model if started else None) or UNNAMED
 
     def _started(self, event: Started) -> None:
@@ -107,6 +110,8 @@ class Speaker:
     def _notice(self, event: Notice) -> None:
         if (told := announced_in(event)) is not None:
             self._voice.hear_session(told.session_id)
+        elif event.request is not None and (reason := stop_reason_of(event.code)) is not None:
+            self._cut[event.request] = reason
         elif event.code == "journal":
             self._has_journal = False
             message = self._growing.get(None)
@@ -124,8 +129,12 @@ class Speaker:
             self._say(None)
         message = self._growing.get(parent) or self._begin(event.turn, parent)
         message.think(event.subject, event.text)
+        if parent is None and message.calls and message.requests and not self._is_incomplete(None):
+            self._say(None, over=False)
 
     def _tokens_used(self, event: TokensUsed) -> None:
+        if event.is_http_error:
+            return  # no message comes of it, and it costs nothing
         if event.role == "main":
             self._model = event.model or self._model
             self._counted = event.turn
@@ -133,16 +142,19 @@ class Speaker:
         elif event.role == "subagent" and len(agents := self._agents.get(event.turn, [])) == 1:
             parent = agents[0]
         else:
-            return  # an errand of the CLI itself, or of one of several subagents: only the sum has it
+            return  # of the CLI itself, or of one of several subagents: only the sum has it
         message = self._growing.get(parent)
-        if message is not None and (event.turn > message.turn or (parent and message.requests)):
+        is_next = parent is not None and message is not None and bool(message.requests) and not event.repeat
+        if message is not None and (
+            event.turn > message.turn or (is_next and not self._is_incomplete(parent))
+        ):
             self._say(parent)
             message = None
-        if message is None:
-            self._ahead[parent] = event
+        if message is None or is_next:
+            self._ahead.setdefault(parent, []).append(event)
         elif event.turn == message.turn:
             message.served_by(event)
-            if parent is None and (message.calls or self._unsaid):
+            if parent is None and (message.calls or self._unsaid) and not self._is_incomplete(None):
                 self._say(None, over=not self._unsaid)
 
     def _permission_asked(self, event: PermissionAsked) -> None:
@@ -159,17 +171,19 @@ class Speaker:
             self._say(None)
         elif event.kind == "agent":
             self._agents.setdefault(event.turn, []).append(event.id)
+        if parent is None:
+            self._started_calls[event.turn] = self._started_calls.get(event.turn, 0) + 1
         self._calls[event.id] = parent
         if event.input is None:
             self._unsaid[event.id] = event
         else:
             self._call(self._use_of(event), event.turn, parent)
-        if parent is None and not self._waits():
+        if parent is None and not self._waits() and not self._is_incomplete(None):
             self._say(None, over=False)
 
     def _tool_finished(self, event: ToolFinished) -> None:
         self._clock.end(event)
-        if event.id in self._growing:
+        if event.id in self._growing and not self._is_incomplete(event.id):
             self._say(event.id)  # what is left of its subagent
         is_said = event.id in self._calls and event.id not in self._unsaid
         parent = self._calls.pop(event.id, event.parent)
@@ -181,7 +195,7 @@ class Speaker:
                 self._denials.append(Denial(use.name, use.id, use.input))
         self._tool_cut_off = self._tool_cut_off or event.status == "cancelled"
         self._put(self._result_of(event, parent), parent)
-        if parent in self._growing and (parent is not None or not self._waits()):
+        if not (parent is None and self._waits()) and not self._is_incomplete(parent):
             self._say(parent)
 
     def _result_of(self, event: ToolFinished, parent: str | None) -> bytes:
@@ -196,7 +210,8 @@ class Speaker:
         self._end(event)
 
     def _end(self, finished: Finished | None) -> None:
-        self._say_all(over=finished is not None and finished.outcome == "success")
+        whole = finished is not None and finished.finish_reason in (None, "STOP")
+        self._say_all(over=whole and finished is not None and finished.outcome == "success")
         first, last = self._first, finished or self._latest
         lasted = max(last.at - first.at, 0) if first and last else 0
         turns = last.turn if last else 0
@@ -209,15 +224,23 @@ class Speaker:
     def _message_for(self, turn: int, parent: str | None = None) -> Growing:
         """The message that goes on, or a new one where it is another turn or results stand behind it already."""
         message = self._growing.get(parent)
-        if message is not None and (message.behind or turn > message.turn):
-            self._say(parent)
-            message = None
+        if message is not None:
+            is_answered = bool(message.behind) and not self._is_incomplete(parent)
+            if is_answered or turn > message.turn:
+                self._say(parent)
+                message = None
         return message or self._begin(turn, parent)
 
     def _begin(self, turn: int, parent: str | None) -> Growing:
-        ahead = self._ahead.pop(parent, None)
-        model = (ahead.model if ahead else None) or self._model
-        requests = [ahead] if ahead is not None and ahead.turn == turn else []
+        ahead = self._ahead.pop(parent, [])
+        requests = [request for request in ahead if request.turn == turn]
+        if parent is not None:
+            # The gateway may report several requests of a subagent before its first message is known: one for each
+            # message, with its repeats.
+            count = next((n for n, one in enumerate(requests) if n and not one.repeat), len(requests))
+            self._ahead[parent] = requests[count:]
+            requests = requests[:count]
+        model = (requests[-1].model if requests else None) or self._model
         live = self._partial and parent is None
         message = self._growing[parent] = Growing(self._voice, turn, model, requests, live=live)
         return message
@@ -240,11 +263,22 @@ class Speaker:
             return False
         return self._has_journal
 
+    def _is_incomplete(self, parent: str | None) -> bool:
+        """Whether the answer has tool calls or a thought that this message lacks: they come after its tokens."""
+        message = self._growing.get(parent)
+        if message is None or not message.requests:
+            return False
+        started = self._started_calls.get(message.turn, 0) if parent is None else message.calls
+        answer = message.requests[-1]
+        lacks_thought = bool(answer.thoughts) and not message.thoughts and self._has_journal
+        return lacks_thought or (answer.calls or 0) > started
+
     def _say(self, parent: str | None, *, over: bool = True) -> None:
         message = self._growing.pop(parent, None)
         if message is None:
             return
-        whole = message.whole(over=over)
+        numbers = [request.request or 0 for request in message.requests]
+        whole = message.whole(over=over, cut=self._cut.get(numbers[-1]) if numbers else None)
         own = self._voice.line_id()
         line = line_of(Assistant(whole, parent, self._voice.session_id, own))
         for said in (line, *message.behind):

@@ -10,10 +10,28 @@ from geminids.dialects.claude.lines import ModelTokens, Usage
 from geminids.events.model import Finished, ModelUsage, TokensUsed
 from geminids.events.model import Usage as RunUsage
 
-__all__ = ["cost_of_run", "models_of", "usage_of", "usage_of_run"]
+__all__ = ["cost_of_run", "models_of", "stop_reason_of", "usage_of", "usage_of_run"]
 
 _Counts = TokensUsed | RunUsage | ModelUsage
 _UNKNOWN = Usage()
+# The API's reasons that Claude has a word for. The filters of the API refuse an answer, as Claude's refusals do.
+_STOP_REASONS = {
+    "stop": "end_turn",
+    "max_tokens": "max_tokens",
+    **dict.fromkeys(
+        ("safety", "prohibited_content", "blocklist", "spii", "recitation", "language", "image_safety"),
+        "refusal",
+    ),
+}
+
+
+def stop_reason_of(finish_reason: str | None) -> str | None:
+    """Claude's `stop_reason` for a finish reason of the API, in any case; None if it has none.
+
+    >>> stop_reason_of("MAX_TOKENS"), stop_reason_of("safety"), stop_reason_of("OTHER"), stop_reason_of(None)
+    ('max_tokens', 'refusal', None, None)
+    """
+    return _STOP_REASONS.get((finish_reason or "").lower())
 
 
 def usage_of(requests: Sequence[TokensUsed]) -> Usage:
@@ -24,8 +42,8 @@ def usage_of(requests: Sequence[TokensUsed]) -> Usage:
 
 
 def usage_of_run(finished: Finished | None) -> Usage | UnsetType:
-    """Those of the whole run: subagents and the CLI's own errands are in it."""
-    if finished is None or finished.usage is None:
+    """Those of the whole run, subagents and the CLI's own requests included; left out if a request is not in them."""
+    if finished is None or finished.usage is None or finished.usage.unknown:
         return UNSET
     return _usage(finished.usage)
 
@@ -37,6 +55,7 @@ def cost_of_run(finished: Finished | None) -> float | UnsetType:
 
 
 def models_of(finished: Finished | None) -> dict[str, ModelTokens] | UnsetType:
+    """Those of each model, without models that have requests with unknown tokens."""
     if finished is None or finished.usage is None:
         return UNSET
     paid = {one.model: one.usd for one in finished.cost.models} if finished.cost is not None else {}
@@ -48,6 +67,7 @@ def models_of(finished: Finished | None) -> dict[str, ModelTokens] | UnsetType:
             cost=None if (usd := paid.get(one.model)) is None else float(usd),
         )
         for one in finished.usage.models
+        if not one.unknown
     }
 
 

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Spans", "spans", "traceparent_env"]
 
+_Kind = tuple[str, str | None]
+"""Role and requested model of a request."""
 _SCOPE = "geminids"
 _MS = 1_000_000
 
@@ -92,6 +94,8 @@ class Spans:
         self._tools: dict[str, Span] = {}
         self._agents: dict[str, Context] = {}
         self._floors = Floors()
+        # Requests that the API refused and that may be sent again, with the parent and the start of their span.
+        self._refused: dict[_Kind, list[tuple[TokensUsed, str | None, int]]] = {}
 
     def start(self) -> Context:
         """Begin the span of the run now, before its process: for `traceparent_env`. Else the first event does it."""
@@ -118,6 +122,7 @@ class Spans:
         """What is still open was cut off; a run that has said how it ended has nothing open."""
         if self._run is not None and not self._is_over:
             self._is_over = True
+            self._end_requests()
             self._end_tools()
             self._fail(self._run, "_OTHER", "the events end before the run does")
             self._run.end(self._latest * _MS or None)
@@ -146,6 +151,7 @@ class Spans:
 
     def _started(self, event: Started) -> None:
         assert self._run is not None
+        self._end_requests()
         self._model = event.model or self._model
         self._session = event.session_id or self._session
         self._floors.begin(event)
@@ -183,15 +189,40 @@ class Spans:
 
     def _tokens_used(self, event: TokensUsed) -> None:
         parent, since = self._floors.of_request(event)
-        model = event.model or self._model
+        kind = (event.role, event.requested_model)
+        if event.is_http_error:
+            self._refused.setdefault(kind, []).append((event, parent, since))
+            return
+        # By the conventions, retries stay inside the span of the request.
+        refused = self._refused.pop(kind, []) if event.repeat else []
+        if refused:
+            _, parent, since = refused[0]
+        self._request(event, parent, since, len(refused))
+
+    def _request(self, event: TokensUsed, parent: str | None, since: int, resent: int) -> None:
+        model = event.requested_model or event.model or self._model
+        attributes = request_attributes(event, model, self._provider, self._session)
+        if resent:
+            attributes["http.request.resend_count"] = resent
         span = self._tracer.start_span(
             f"generate_content {model}" if model else "generate_content",
             self._within(parent),
             self._trace.SpanKind.CLIENT,
-            request_attributes(event, model, self._provider, self._session),
+            attributes,
             start_time=since * _MS,
         )
+        if event.is_http_error:
+            self._fail(span, str(event.status), None)
+        elif event.input is None and event.request is not None:
+            self._fail(span, "interrupted", "the answer ended without its final token counts")
         span.end(event.at * _MS)
+
+    def _end_requests(self) -> None:
+        """Those that the API refused, and that were not answered later."""
+        for refused in self._refused.values():
+            _, parent, since = refused[0]
+            self._request(refused[-1][0], parent, since, len(refused) - 1)
+        self._refused.clear()
 
     def _noticed(self, event: Notice) -> None:
         self._floors.noticed(event)
@@ -202,6 +233,8 @@ class Spans:
             "geminids.notice.code": event.code,
             "geminids.notice.level": event.level,
         }
+        if event.request is not None:
+            told["geminids.request"] = event.request
         if event.retry is not None and event.retry.http_status is not None:
             told["http.response.status_code"] = event.retry.http_status
         if self._content:
@@ -216,6 +249,7 @@ class Spans:
     def _finished(self, event: Finished) -> None:
         assert self._run is not None
         self._is_over = True
+        self._end_requests()
         self._end_tools()
         self._run.set_attributes(finished_attributes(event, content=self._content))
         if event.outcome != "success":

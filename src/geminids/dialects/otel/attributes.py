@@ -20,7 +20,17 @@ __all__ = [
     "tool_end_attributes",
 ]
 
-Attributes = dict[str, str | int | float]
+Attribute = str | int | float | bool | list[str] | list[int]
+Attributes = dict[str, Attribute]
+# The conventions' words for the API's reasons.
+_FINISH_REASONS = {
+    "STOP": "stop",
+    "MAX_TOKENS": "length",
+    **dict.fromkeys(
+        ("SAFETY", "PROHIBITED_CONTENT", "BLOCKLIST", "SPII", "RECITATION", "LANGUAGE", "IMAGE_SAFETY"),
+        "content_filter",
+    ),
+}
 
 
 def run_attributes(agent_name: str, provider: str) -> Attributes:
@@ -54,19 +64,24 @@ def input_attributes(event: Started) -> Attributes:
 def finished_attributes(event: Finished, *, content: bool) -> Attributes:
     used = event.usage
     cost = event.cost
-    told: dict[str, str | int | float | None] = {
+    told: dict[str, Attribute | None] = {
         "gen_ai.conversation.id": event.session_id,
+        "gen_ai.response.finish_reasons": [event.finish_reason.lower()] if event.finish_reason else None,
         "geminids.run.id": event.run_id,
         "geminids.outcome": event.outcome,
         "geminids.exit_code": event.exit_code,
         # The conventions have no name for money.
         "geminids.cost.usd": float(cost.usd) if cost is not None and cost.usd is not None else None,
         "geminids.cost.basis": cost.basis if cost is not None else None,
+        "geminids.discarded_requests": list(event.discarded) or None,
     }
-    if used is not None:
+    if used is not None and used.unknown:
+        told["geminids.usage.unknown_requests"] = used.unknown
+    elif used is not None:
         told |= _tokens(used.input, used.cached, used.output, used.thinking, used.tool)
     if content and event.answer:
         reason = {"success": "stop", "max_turns": "length"}.get(event.outcome, "error")
+        reason = _FINISH_REASONS.get(event.finish_reason or "", "error") if event.finish_reason else reason
         told["gen_ai.output.messages"] = _messages("assistant", event.answer, finish_reason=reason)
     return _known(told)
 
@@ -74,17 +89,24 @@ def finished_attributes(event: Finished, *, content: bool) -> Attributes:
 def request_attributes(
     event: TokensUsed, model: str | None, provider: str, session: str | None
 ) -> Attributes:
-    """Of one answered request. `model` is the one that the CLI asked the API for: an alias stands on the run alone."""
+    """Of one request. `model` is the one that the CLI asked the API for: an alias stands on the run alone."""
     return _known(
         {
             "gen_ai.operation.name": "generate_content",
             "gen_ai.provider.name": provider,
             "gen_ai.request.model": model,
-            "gen_ai.response.model": event.model,
+            "gen_ai.response.model": None if event.is_http_error else event.model,
             "gen_ai.conversation.id": session,
+            "http.response.status_code": event.status,
             "geminids.role": event.role,
-            **_tokens(event.input, event.cached, event.output, event.thinking, event.tool),
-            "gen_ai.usage.reasoning.output_tokens": event.thinking,
+            "geminids.request": event.request,
+            "geminids.repeat": event.repeat or None,
+            **(
+                {}
+                if event.is_http_error
+                else _tokens(event.input, event.cached, event.output, event.thinking, event.tool)
+            ),
+            "gen_ai.usage.reasoning.output_tokens": None if event.is_http_error else event.thinking,
         }
     )
 
@@ -100,7 +122,7 @@ def tool_attributes(event: ToolStarted) -> Attributes:
 
 
 def tool_end_attributes(event: ToolFinished, *, content: bool) -> Attributes:
-    told: dict[str, str | int | float | None] = {"geminids.tool.exit_code": event.exit_code}
+    told: dict[str, Attribute | None] = {"geminids.tool.exit_code": event.exit_code}
     if content:
         told["gen_ai.tool.call.arguments"] = None if event.input is None else _json(event.input)
         told["gen_ai.tool.call.result"] = event.output
@@ -117,7 +139,7 @@ def permission_attributes(event: PermissionDecided) -> Attributes:
 
 def _tokens(
     given: int | None, cached: int | None, output: int | None, thinking: int | None, tool: int | None
-) -> Mapping[str, str | int | float | None]:
+) -> Mapping[str, int | None]:
     """Cached tokens and those of tool prompts are part of the input, thinking is part of the output.
 
     Where a part is not known, neither is the whole.
@@ -129,7 +151,7 @@ def _tokens(
     }
 
 
-def _known(told: Mapping[str, str | int | float | None]) -> Attributes:
+def _known(told: Mapping[str, Attribute | None]) -> Attributes:
     return {name: value for name, value in told.items() if value is not None}
 
 

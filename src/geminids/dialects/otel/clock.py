@@ -1,4 +1,4 @@
-"""When a request to the model began, and whose it was: the events tell its end alone."""
+"""When a request to the model began, and whose it was. The gateway reports how long it took, other sources do not."""
 
 from __future__ import annotations
 
@@ -52,13 +52,12 @@ class Floors:
         """The call of the subagent that made a request, None for the agent itself; and since when it waited."""
         if event.role == "subagent":
             if (name := self._whose(event.at)) is None:
-                return None, event.at
+                return None, _measured(event, event.at)
             agent = self._agents[name]
             since, agent.word = agent.word, max(agent.word, event.at)
-            return name, min(since, event.at)
-        if event.role == "utility":
-            return None, event.at  # what the CLI did for itself, or a remainder: no time is known
-        return None, min(self._turns.get(event.turn, event.at), event.at)
+            return name, _measured(event, since)
+        waits = self._turns.get(event.turn, event.at) if event.role == "main" else event.at
+        return None, _measured(event, waits)
 
     def _whose(self, at: int) -> str | None:
         """The one subagent that was at work then; None where there were several, one not the other's caller."""
@@ -71,3 +70,8 @@ class Floors:
             if agent.parent is not None:
                 there.pop(agent.parent, None)
         return next(iter(there)) if len(there) == 1 else None
+
+
+def _measured(event: TokensUsed, waits: int) -> int:
+    """When a request was sent; `waits` is since when its asker has waited, if nobody has measured it."""
+    return min(waits, event.at) if event.duration_ms is None else event.at - event.duration_ms

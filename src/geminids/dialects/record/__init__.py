@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from geminids.dialects.record.trajectory import STDERR_LINE
 from geminids.dialects.record.usage import ModelTokens, of_models, of_report
-from geminids.events.model import Event, Finished, Notice, Started, Text, ToolStarted
+from geminids.events.model import Event, Finished, Started, Text, ToolStarted
 from geminids.wire.json_report import read_report
 
 __all__ = [
@@ -28,8 +28,6 @@ __all__ = [
 ]
 
 _BAD_INPUT = ("bad_prompt", "bad_option")
-# The request that failed for good is in no count that we have.
-_API_FAILURES = ("network", "server")
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
@@ -155,7 +153,6 @@ class Speaker:
         self._text = io.StringIO(newline="")
         self._tools = 0
         self._agents = 0
-        self._failed_requests = 0
 
     def hear(self, events: Sequence[Event]) -> bytes:
         add_text = self._text.write
@@ -168,8 +165,6 @@ class Speaker:
             elif isinstance(event, ToolStarted):
                 self._on_tool(event)
                 add_text = self._text.write
-            elif isinstance(event, Notice):
-                self._failed_requests += event.retry is not None
             elif isinstance(event, Started):
                 self._began = event
                 self._begin()
@@ -201,7 +196,8 @@ class Speaker:
             runtime_seconds=finished.duration_ms / 1000,
             response=self._response(finished),
             models_usage=of_models(finished.usage),
-            llm_calls=self._llm_calls(finished),
+            # As the CLI's own `totalRequests`: failed requests count as well.
+            llm_calls=finished.usage.requests if finished.usage is not None else None,
             tool_calls=self._tool_calls(finished),
             command_exit_code=finished.exit_code,
             total_cost=float(usd) if usd is not None else None,
@@ -212,14 +208,6 @@ class Speaker:
         if self._began is None and finished.outcome != "success":
             return finished.reason or (finished.failure.message if finished.failure else None)
         return finished.answer or None
-
-    def _llm_calls(self, finished: Finished) -> int | None:
-        """The CLI counts requests that failed as well: each is told when it is tried again."""
-        failure = finished.failure
-        untold = failure is not None and (failure.http_status is not None or failure.kind in _API_FAILURES)
-        if finished.usage is None or finished.usage.requests is None or untold:
-            return None
-        return finished.usage.requests + self._failed_requests
 
     def _tool_calls(self, finished: Finished) -> int | None:
         """The CLI counts those of subagents as well: they are not known where the journal was not."""

@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 
-from geminids.dialects.record.yaml_text import yaml_text
 from geminids.events.model import Event, Text
 
 __all__ = ["STDERR_LINE", "of_events", "of_output", "of_sections"]
@@ -30,7 +29,7 @@ def of_output(stdout: str, stderr: str = "", *, source: str = "gemini") -> str:
         two
     """
     form, content = _content(stdout, stderr)
-    return yaml_text({"title": _TITLE, "format": form, "source": source, **content})
+    return _yaml({"title": _TITLE, "format": form, "source": source, **content})
 
 
 def of_sections(sections: Sequence[tuple[str, str, str]], *, source: str = "gemini") -> str:
@@ -40,7 +39,7 @@ def of_sections(sections: Sequence[tuple[str, str, str]], *, source: str = "gemi
         form, content = _content(stdout, stderr)
         told.append({"label": label, "format": form, **content})
     head = {"title": _TITLE, "format": "family-yaml", "source": source}
-    return yaml_text({**head, "section_count": len(told), "sections": told})
+    return _yaml({**head, "section_count": len(told), "sections": told})
 
 
 def of_events(events: Iterable[Event], *, source: str = "gemini") -> str:
@@ -57,7 +56,13 @@ def of_events(events: Iterable[Event], *, source: str = "gemini") -> str:
             pieces.append(event.text)
     _join(entries, pieces)
     head = {"title": _TITLE, "format": "jsonl-yaml", "source": source}
-    return yaml_text({**head, "entry_count": len(entries), "entries": entries})
+    return _yaml({**head, "entry_count": len(entries), "entries": entries})
+
+
+def _yaml(document: dict[str, Any]) -> str:
+    from geminids.dialects.record.yaml_text import yaml_text  # PyYAML is loaded for a trajectory only
+
+    return yaml_text(document)
 
 
 def _is_text_of(event: Text, entry: dict[str, Any]) -> bool:

@@ -31,10 +31,11 @@ class ReportUsage(msgspec.Struct, frozen=True):
 
 
 def of_models(usage: Usage | None) -> dict[str, ModelTokens]:
-    """From the usage of a run."""
+    """From the usage of a run, without models that have requests with unknown tokens."""
     told = {
         model.model: _tokens(model.input, model.output, model.thinking, model.total, model.cached)
         for model in (usage.models if usage else ())
+        if not model.unknown
     }
     return {name: tokens for name, tokens in told.items() if tokens}
 

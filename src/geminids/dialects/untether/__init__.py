@@ -256,7 +256,11 @@ def _usage(event: Finished) -> RunUsage | None:
     usage, usd = event.usage, event.cost.usd if event.cost is not None else None
     if usage is None or (usage.input is None and usage.output is None):
         return None
-    cached = UNSET if usage.cached is None else usage.cached
-    tokens = TokenUsage(input_tokens=usage.input, output_tokens=usage.output, cache_read_tokens=cached)
+    if usage.unknown:
+        # The sums lack a request. The format has no other way to say so.
+        tokens = TokenUsage(input_tokens=None, output_tokens=None)
+    else:
+        cached = UNSET if usage.cached is None else usage.cached
+        tokens = TokenUsage(input_tokens=usage.input, output_tokens=usage.output, cache_read_tokens=cached)
     cost = UNSET if usd is None else float(usd)
     return RunUsage(usage=tokens, duration_ms=event.duration_ms, total_cost_usd=cost)

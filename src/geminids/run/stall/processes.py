@@ -12,7 +12,7 @@ import psutil
 
 from geminids.process.marker import MARKER
 
-__all__ = ["Look", "Seen", "cpu_percent", "look_at", "reads_of"]
+__all__ = ["Look", "Seen", "cpu_percent", "look_at"]
 
 # Of a herd of thousands, so many are enough to say what it is; all of them are counted.
 _MOST = 300
@@ -76,16 +76,6 @@ def look_at(pid: int, *, peers: bool = False, shell_since: float | None = None) 
         () if has_shell else _strays(root, {one.pid for one in found}, skew),
         max(len(found) - _MOST, 0),
     )
-
-
-def reads_of(pid: int) -> tuple[int, int] | None:
-    """How many bytes this process has read, from whatever it has open, and in how many calls; Linux alone tells."""
-    try:
-        with open(f"/proc/{pid}/io", "rb") as file:
-            told, _, calls = (int(file.readline().split()[1]) for _ in range(3))
-            return told, calls
-    except (OSError, ValueError, IndexError):
-        return None
 
 
 def _lives(pid: int) -> bool:

@@ -11,10 +11,8 @@ from geminids.events.model import Event, Notice
 from geminids.options import Options
 from geminids.redact import Redactor
 from geminids.run.deadlines import Deadlines
-from geminids.run.stall.reads import Reads
-from geminids.run.stall.reasons import level_of, reason_of
-from geminids.run.stall.situation import Moment, Situation, Span, key_of, needs_look
-from geminids.run.stall.tools import EARLY, Reason
+from geminids.run.stall.explain import EARLY, Reason, level_of, reason_of
+from geminids.run.stall.snapshot import Moment, Situation, Span, key_of, needs_look
 
 if TYPE_CHECKING:
     from geminids.run.stall.processes import Look
@@ -27,8 +25,6 @@ _POLL = 1.0
 _APART = 1.0
 _CLOSEST = 0.1
 _SHORTEST = 0.02
-# What a CLI reads in this time is what it needs itself to start a shell.
-_STARTING = 1.5
 # What was found so long ago still holds for the sentence of a time-out.
 _FRESH = 3.0
 
@@ -36,8 +32,8 @@ _FRESH = 3.0
 class StallWatch:
     """Watches one attempt. `situation` says what the lane knows now, None while it is being stopped.
 
-    Silence is: no event but notices, nothing on stdout, no byte of an answer or of a shell tool's output, as far as
-    that is known. Notices do not break it, so that an API that fails again and again is a stall.
+    Silence is: no event but notices, nothing on stdout, no byte of an answer through the gateway. Notices do
+    not break it, so that an API that fails again and again is a stall.
     """
 
     def __init__(
@@ -61,7 +57,6 @@ class StallWatch:
         self._told = 0
         self._failed = False
         self._prepared: float | None = None
-        self._reads = Reads()
         self._allowed: dict[str, float] = {}
         ledger.stall = None  # what an attempt before has waited for is not this one's
         self._latest: tuple[Reason, float] | None = None
@@ -145,10 +140,6 @@ class StallWatch:
         key = key_of(situation)
         if key != self._key:
             self._key, self._key_since, self._told = key, now, 0
-        starting = _STARTING if self._after is None else min(_STARTING, self._after / 2)
-        is_starting = situation.shells and now - self._key_since < starting
-        if self._reads.grew(situation) and not is_starting:
-            self._heard = now
         if situation.permission is not None:
             self._allowed[situation.permission[0].id] = time.time()
         quiet = max(self._heard, self._deadlines.spoke_at, *_bytes_at(situation))
@@ -200,7 +191,6 @@ class StallWatch:
             look=look,
             own=own,
             allowed=self._allowed,
-            told_reads=self._reads.are_known,
         )
         return reason_of(moment)
 

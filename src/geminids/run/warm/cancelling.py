@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from geminids.options import Options
 from geminids.run.stopping import Stopping
 from geminids.run.warm.connection import Pending
-from geminids.run.warm.own_shells import OwnShells
 from geminids.run.warm.prompt_answer import PromptAnswer
 from geminids.run.warm.seat import Seat
+from geminids.run.warm.shells import OwnShells
 from geminids.wire.acp_calls import Cancel
 
 if TYPE_CHECKING:

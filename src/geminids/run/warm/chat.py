@@ -53,8 +53,11 @@ class Chat:
     ) -> None:
         self.on_permission = on_permission
         self.usage: list[Usage] = []
-        self.costs: list[Cost] = []
         """The tokens of each turn so far."""
+        self.costs: list[Cost] = []
+        """What each turn so far has cost."""
+        self.discarded: list[int] = []
+        """The numbers of the requests whose answers the CLI discarded."""
         self.seating = Seating(pool, options, environ, asks=on_permission is not None)
         self._pool = pool
         self._sendings: set[Sending] = set()
@@ -183,4 +186,5 @@ class Chat:
             self.usage.append(result.usage)
         if result.cost is not None:
             self.costs.append(result.cost)
+        self.discarded += result.discarded
         self.seating.ended(prompt, result)

@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from geminids.events.fold import Fold
-from geminids.events.ledger import Ledger
-from geminids.events.model import Decision, EndedProcess, Event, Started, TokensUsed, Usage
+from geminids.events.model import EndedProcess, Event, TokensUsed, Usage
+from geminids.gateway.request_log import RequestLog
 from geminids.launch.warm import WarmPlan
 from geminids.options import Options
 from geminids.process.marker import Mark
-from geminids.run.cost import Bill
-from geminids.run.gate import RunGate
-from geminids.run.outbox import Outbox
+from geminids.run.lease import RunLease
+from geminids.run.recorder import RunRecorder, Traces
 from geminids.run.stopping import Stopping, listed
 from geminids.run.warm.always import Always
 from geminids.run.warm.connection import Gone, RpcFailed
@@ -46,25 +44,21 @@ class WarmLane:
         prompt: str,
         blocks: Sequence[Content],
         options: Options,
-        run_id: str,
-        ledger: Ledger,
-        outbox: Outbox,
-        fold: Fold,
+        recorder: RunRecorder,
         on_session: Callable[[str], list[Event]],
         on_permission: OnPermission | None,
-        gate: RunGate | None = None,
+        lease: RunLease,
+        log: RequestLog,
     ) -> None:
         self._plan = plan
         self._said = prompt
         self._blocks = blocks
         self._options = options
-        self._run_id = run_id
-        self._ledger = ledger
-        self._outbox = outbox
-        self._fold = fold
+        self._recorder = recorder
         self._on_session = on_session
         self._on_permission = on_permission
-        self._gate = gate
+        self._lease = lease
+        self._log = log
         self._process = WarmProcess(plan, grace=options.grace, line_limit=options.line_limit)
         self._stopping = Stopping()
         self._turn: WarmTurn | None = None
@@ -77,14 +71,8 @@ class WarmLane:
         """Spawn the CLI; raises OSError where the system says no."""
         self._process.start()
         self._began = time.monotonic()
-        told = list(without_power(self._plan.neutralised, self._ledger))
-        ledger = self._ledger
-        started = Started(
-            at=int(time.time() * 1000),
-            seq=ledger.next(),
-            attempt=ledger.attempt,
-            turn=ledger.turn,
-            run_id=self._run_id,
+        told = list(without_power(self._plan.neutralised, self._recorder.ledger))
+        started = self._recorder.started(
             session_id=None,
             model=self._options.model,
             cwd=self._plan.cwd,
@@ -94,7 +82,7 @@ class WarmLane:
             approval=self._options.approval,
             prompt=self.redacted(self._said),
         )
-        self._put([*told, started])
+        self._recorder.put([*told, started])
 
     def stop(self, reason: str) -> None:
         """The caller asks for the end; asked a second time, the grace is cut short."""
@@ -148,7 +136,7 @@ class WarmLane:
         await process.open()
         opened = await process.new_session(plan.cwd)
         self._session_id = opened.session_id
-        seat = Seat(process, opened.session_id, plan.cwd, Always(), set(), self._gate)
+        seat = Seat(process, opened.session_id, plan.cwd, Always(), set(), self._lease)
         if plan.mode != "default":
             await process.connection.call(SetMode(session_id=seat.session_id, mode_id=plan.mode))
         if plan.model is not None:
@@ -156,21 +144,22 @@ class WarmLane:
         return seat
 
     async def _prompt(self, seat: Seat) -> None:
-        ledger, options = self._ledger, self._options
+        recorder, options = self._recorder, self._options
         told = f"session {seat.session_id}, model {options.model or 'auto'}"
-        self._put([ledger.notice("debug", "session", told), *self._on_session(seat.session_id)])
+        recorder.notice("debug", "session", told)
+        recorder.put(self._on_session(seat.session_id))
         if options.timeout is not None:
             left = max(0.001, options.timeout - (time.monotonic() - self._began))
             options = msgspec.structs.replace(options, timeout=left)
         desk = Desk(
-            ledger,
+            recorder.ledger,
             self._process.redactor,
             self._plan.verdicts,
             seat.always,
             self._on_permission,
             options.permission_timeout,
         )
-        turn = self._turn = WarmTurn(seat, options, ledger, self._outbox, self._fold, desk)
+        turn = self._turn = WarmTurn(seat, options, recorder, desk, self._log)
         if self._stopping.reason is not None:
             turn.stop(self._stopping.reason)
         await turn.drive(self._blocks)
@@ -183,11 +172,9 @@ class WarmLane:
             return why_not_open(self._not_open, self._process.stderr_tail, self._process.exit_code)
         return Ending("timed_out" if self._stopping.by_deadline else "interrupted", self._stopping.reason)
 
-    def usage(
-        self, known: Sequence[TokensUsed], written: Sequence[TokensUsed] | None
-    ) -> tuple[list[TokensUsed], Usage | None]:
-        """The requests that have not been told yet, and the usage."""
-        return self._turn.usage(known) if self._turn is not None else ([], None)
+    def usage(self, requests: Sequence[TokensUsed]) -> Usage | None:
+        """The tokens of this attempt."""
+        return self._turn.usage(requests) if self._turn is not None else None
 
     def redacted(self, text: str) -> str:
         return self._process.redactor.text(text)
@@ -216,18 +203,10 @@ class WarmLane:
         others = [one for one in self._process.ended if one.pid != self._process.pid]
         return listed([*of_turn, *others], self._process.redactor)
 
-    @property
-    def bill(self) -> Bill | None:
-        return self._turn.bill if self._turn is not None else None
-
-    @property
-    def complete(self) -> bool:
-        return self._turn is not None and self._turn.complete
-
-    @property
-    def decisions(self) -> tuple[Decision, ...]:
-        return self._turn.decisions if self._turn is not None else ()
-
-    def _put(self, events: list[Event]) -> None:
-        self._fold.add(events)
-        self._outbox.put(events)
+    def traces(self) -> Traces:
+        """What it leaves behind."""
+        if self._turn is not None:
+            return self._turn.traces(session_id=self.session_id, exit_code=self.exit_code, ended=self.ended)
+        return Traces(
+            session_id=self.session_id, exit_code=self.exit_code, ended=self.ended, redacted=self.redacted
+        )

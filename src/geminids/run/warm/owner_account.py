@@ -4,16 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import msgspec
-
-from geminids.events.fold import Fold
-from geminids.events.ledger import Ledger
-from geminids.events.model import Decision, EndedProcess, Event, Finished, Started
-from geminids.ids import new_run_id
+from geminids.events.model import Event, Finished, Started
 from geminids.outcome import Failure
-from geminids.run.cost import Bill
-from geminids.run.finishing import finished_of
 from geminids.run.outbox import Outbox
+from geminids.run.recorder import RunRecorder, Traces, finished_of
 from geminids.run.result import Result
 from geminids.run.warm.owner_wire import Cold, Told
 from geminids.wire.endings import Ending
@@ -37,9 +31,7 @@ class Account:
     """One run as it is told. `cold` says why it was never begun, and can be begun elsewhere."""
 
     def __init__(self, outbox: Outbox) -> None:
-        self._outbox = outbox
-        self._fold = Fold()
-        self._ledger = Ledger()
+        self._recorder = RunRecorder(outbox)
         self._before: list[Event] = []
         """What came before the run had begun: forgotten where it begins elsewhere."""
         self.started: Started | None = None
@@ -72,45 +64,31 @@ class Account:
         return events
 
     def _put(self, events: list[Event]) -> None:
-        last, ledger = events[-1], self._ledger
+        last, ledger = events[-1], self._recorder.ledger
         ledger.seq, ledger.turn, ledger.attempt = last.seq + 1, last.turn, last.attempt
         if self.started is None and not isinstance(last, Finished):
             self._before += events
             return
         events, self._before = [*self._before, *events], []
-        self._fold.add(events)
+        self._recorder.put(events)
         if isinstance(last, Finished):
             # The owner has masked what is a secret only as a whole.
-            text = self._fold.text
-            conversation = self._fold.conversation(lambda one: last.text if one == text else one)
+            fold = self._recorder.fold
+            text = fold.text
+            conversation = fold.conversation(lambda one: last.text if one == text else one)
             self.result = Result.of(last, conversation)
-        self._outbox.put(events)
 
     def finish(self, ending: Ending, began: float) -> None:
         """The end that the owner has not told."""
-        known = self.started
+        known, recorder = self.started, self._recorder
+        if known is not None:
+            recorder.run_id = known.run_id
         finished, self.result = finished_of(
-            known.run_id if known is not None else new_run_id(),
+            recorder,
             ending,
-            _Traces(known.session_id) if known is not None else None,
-            self._fold,
-            self._ledger,
+            Traces(session_id=known.session_id) if known is not None else None,
             None,
             began=began,
-            conversation=self._fold.conversation(),
+            conversation=recorder.fold.conversation(),
         )
-        self._outbox.put([*self._before, finished])
-
-
-class _Traces(msgspec.Struct, frozen=True):
-    """What is known of a run whose owner has gone."""
-
-    session_id: str | None
-    exit_code: int | None = None
-    ended: tuple[EndedProcess, ...] = ()
-    complete: bool = False
-    decisions: tuple[Decision, ...] = ()
-    bill: Bill | None = None
-
-    def redacted(self, text: str) -> str:
-        return text  # the owner did
+        recorder.outbox.put([*self._before, finished])

@@ -9,6 +9,7 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+from geminids.config.flock import FileLock
 from geminids.config.places import Places
 from geminids.process.undumpable import protect_command
 from geminids.run.warm.owner_place import OwnerPlace, peer_of
@@ -33,7 +34,7 @@ _LOG_LIMIT = 64 * 1024
 class Owner:
     """Serves runs; `leave` when the last is over, `end` at once."""
 
-    def __init__(self, place: OwnerPlace, listener: socket.socket, lock: int) -> None:
+    def __init__(self, place: OwnerPlace, listener: socket.socket, lock: FileLock) -> None:
         self._place = place
         self._listener: socket.socket | None = listener
         self._lock = lock
@@ -79,7 +80,7 @@ class Owner:
         if self._is_in_place():
             self._place.socket.unlink(missing_ok=True)
         listener.close()
-        os.close(self._lock)
+        self._lock.close()
 
     def end(self) -> None:
         """End now."""
@@ -184,7 +185,7 @@ def main() -> None:
     """Take the place of the owner, or go where another has it."""
     place = OwnerPlace(Places.of())
     place.check()
-    lock = _take(place)
+    lock = FileLock.take(place.lock)
     if lock is None:
         return
     if place.log.exists() and place.log.stat().st_size > _LOG_LIMIT:
@@ -202,19 +203,6 @@ def main() -> None:
         _log(f"failed: {_where(error)}")
         sys.exit(1)
     _log(f"ended after {owner.served} runs")
-
-
-def _take(place: OwnerPlace) -> int | None:
-    """The lock that goes with the place; the kernel frees it should we die."""
-    import fcntl
-
-    lock = os.open(place.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(lock)
-        return None
-    return lock
 
 
 def _umask() -> int:

@@ -26,6 +26,7 @@ _PATHS = (
     "prices",
     "record",
     "replay",
+    "telemetry",
 )
 _FILE = "file:"
 

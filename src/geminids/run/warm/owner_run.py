@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import AsyncIterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -12,11 +11,12 @@ import msgspec
 
 from geminids.config.places import Places
 from geminids.errors import GeminidsError
-from geminids.events.model import Choice, Event, Level, PermissionAsked, PermissionDecided
+from geminids.events.model import Choice, Level, PermissionAsked, PermissionDecided
 from geminids.options import Options
 from geminids.process.lines import LineFramer
-from geminids.run.outbox import Events, Outbox
+from geminids.run.outbox import Outbox
 from geminids.run.patience import see_through
+from geminids.run.recorder import EventStream
 from geminids.run.result import Result
 from geminids.run.warm.owner_account import OWNER_GONE, Account
 from geminids.run.warm.owner_order import make_order, too_cold_for_owner
@@ -41,7 +41,7 @@ _HURRY = 3.0
 _NEVER = float("inf")
 
 
-class RemoteRun:
+class RemoteRun(EventStream):
     """One run. Iterate it for its events; `result` is there afterwards.
 
     `launch` speaks to the owner over a plain socket: what reads the answer is imported while the owner works.
@@ -50,12 +50,11 @@ class RemoteRun:
     def __init__(
         self, prompt: str, options: Options, *, keep: float, on_permission: OnPermission | None = None
     ) -> None:
+        super().__init__(Outbox())
         self.options = options
         self._prompt = prompt
         self._keep = keep
         self._on_permission = on_permission
-        self._outbox = Outbox()
-        self._events = Events(self._outbox)
         self._account = Account(self._outbox)
         self._framer = LineFramer()
         self._began = time.monotonic()
@@ -162,13 +161,6 @@ class RemoteRun:
             await see_through(self._done, self.stop)
         finally:
             await self._tasks.__aexit__(None, None, None)
-
-    def __aiter__(self) -> AsyncIterator[Event]:
-        return self._events
-
-    async def next_batch(self) -> Sequence[Event] | None:
-        """The events that have come since the last batch; waits for one, None after the last."""
-        return await self._outbox.take()
 
     # What the owner says.
 

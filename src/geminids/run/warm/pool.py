@@ -14,6 +14,7 @@ from geminids.events.ledger import Ledger
 from geminids.events.model import Notice
 from geminids.launch.warm import WarmPlan, make_warm_plan
 from geminids.options import Options, make_options
+from geminids.run.cost import check_prices
 from geminids.run.patience import see_through
 from geminids.run.warm.chat import Chat
 from geminids.run.warm.permission import OnPermission
@@ -212,8 +213,16 @@ class Pool:
         """What these options come to; raises `Refused`."""
         # The CLI would count the turns of the whole session: each prompt's are counted on our side.
         options = msgspec.structs.replace(options, max_turns=None, resume=None)
-        plan = make_warm_plan(options, asks=seating.asks, environ=seating.environ, gate=seating.gate)
-        if seating.gate.lease is not None and (self._keeper is None or not self._keeper.usable):
+        check_prices(options)
+        lease = seating.lease
+        plan = make_warm_plan(
+            options,
+            asks=seating.asks,
+            environ=seating.environ,
+            connect=lease.connect,
+            budget=lease.has_budget,
+        )
+        if lease.is_open and (self._keeper is None or not self._keeper.usable):
             from geminids.gateway.host import keep_open
 
             # Its processes know the address: it stays while they live, whether a chat is open or not.
@@ -267,7 +276,9 @@ class Pool:
         """A chat has left its process."""
         key = id(process)
         self._open[key] = max(0, self._open.get(key, 0) - 1)
-        if process.sessions >= self._sessions or process.memory() > self._memory:
+        own = process.plan.route.kind == "gateway" and not process.plan.signs_in_sessions
+        if own or process.sessions >= self._sessions or process.memory() > self._memory:
+            # `own`: the token of the chat that left is in its environment, so no other chat can use it.
             process.retiring = True
         if not self._open[key]:
             self._idle_since[key] = time.monotonic()

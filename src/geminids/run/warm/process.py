@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from geminids.config.places import Places, private_dir
 from geminids.ids import new_run_id
@@ -17,19 +16,27 @@ from geminids.process.lines import LineFramer
 from geminids.process.marker import Mark, new_mark, with_mark
 from geminids.redact import Redactor
 from geminids.run.warm.connection import Connection, Gone, Pending, RpcFailed
-from geminids.run.warm.listener import Listener
 from geminids.run.warm.shells import Shells
 from geminids.wire.acp import Note, Unknown, Update
 from geminids.wire.acp_answers import Opened, opened_of
 from geminids.wire.acp_calls import ApiKey, Authenticate, ClientInfo, Initialize, NewSession
-from geminids.wire.stderr import StderrReader
+from geminids.wire.stderr import Remark, StderrReader
 
 if TYPE_CHECKING:
     import anyio
 
     from geminids.process.tree import Ended
 
-__all__ = ["WarmProcess"]
+__all__ = ["Listener", "WarmProcess"]
+
+
+class Listener(Protocol):
+    """A turn that hears what its session says, and what the process says besides."""
+
+    def heard(self, update: Update | Unknown) -> None: ...
+    def asked(self, ask: Note) -> None: ...
+    def remarked(self, remarks: list[Remark], text: str) -> None: ...
+
 
 # A session in which nothing was said is smaller.
 _EMPTY = 64 * 1024
@@ -292,6 +299,3 @@ class WarmProcess:
             self.connection.answer(ask, None)
         else:
             listener.asked(ask)
-
-
-Spawned = Callable[[], WarmProcess]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from geminids.run.gate import RunGate
+from geminids.run.lease import RunLease
 from geminids.run.warm.always import Always
 from geminids.run.warm.process import WarmProcess
 
@@ -21,8 +21,7 @@ class Seat(msgspec.Struct):
     cwd: str
     always: Always
     known: set[str]
-    gate: RunGate | None = None
-    """Where its requests are seen, where they are."""
+    lease: RunLease
     journal: Path | None = None
     broken: bool = False
     """Whether the session can no longer be used: the CLI did not stop when it was told to."""

@@ -12,10 +12,12 @@ from geminids.events.model import Level
 from geminids.ids import new_run_id
 from geminids.launch.permissions import Verdicts
 from geminids.launch.refused import Refused
+from geminids.launch.route import route_notice
 from geminids.launch.workspace import Found
 from geminids.options import Approval, Options, make_options
 from geminids.run.claim import Claim
-from geminids.run.gate import RunGate
+from geminids.run.lease import RunLease
+from geminids.run.mishaps import spawn_failed
 from geminids.run.result import Result
 from geminids.run.warm.always import Always
 from geminids.run.warm.connection import RpcFailed
@@ -49,7 +51,7 @@ class Seating:
         self.session_id: str | None = options.resume
         self.verdicts: Verdicts = Verdicts(options.approval, options.permissions)
         self.handover = ""
-        self.gate = RunGate(options, whose="this chat", budgets=pool.budgets, by_session=True)
+        self.lease = RunLease(options, whose="this chat", budgets=pool.budgets, shares_process=True)
         self.seat: Seat | None = None
         self.process: WarmProcess | None = None
         self._pool = pool
@@ -60,6 +62,7 @@ class Seating:
         self._cut: list[Cut] = []
         self._notices: list[tuple[Level, str, str]] = []
         self._neutralised: tuple[Found, ...] = ()
+        self._route_reported = False
 
     async def begin(self) -> None:
         """Open a session ahead of the first prompt. Should that fail, the first turn tries again and says why."""
@@ -76,7 +79,7 @@ class Seating:
             return None
         self._settle_handover()
         if self.seat is not None and self.seat.is_usable:
-            if not self.gate.is_dead and await self._pool.is_well(self.seat.process):
+            if not self.lease.is_dead and await self._pool.is_well(self.seat.process):
                 return self.seat
             self.seat.process.stop()
         if self._has_history or self._has_begun():
@@ -108,7 +111,7 @@ class Seating:
     def close(self) -> None:
         """The conversation is over."""
         self.let_go()
-        self.gate.close()
+        self.lease.close()
 
     def let_go(self) -> None:
         """Hold the session no longer."""
@@ -154,7 +157,7 @@ class Seating:
 
     def goes_cold(self, refused: Refused) -> bool:
         """Whether the headless lane is taken, turn by turn, since the warm one cannot have this conversation."""
-        if self.environ is not None or refused.failure.kind not in ("cli_unsupported", "untrusted_folder"):
+        if self.environ is not None or not refused.headless_can:
             # The other lane has this process's own variables: who has given others runs it themselves.
             return False
         self._cold = True
@@ -169,16 +172,19 @@ class Seating:
         self.process = process
         self.verdicts = plan.verdicts
         self._neutralised = plan.neutralised
-        self._notices += self.gate.take_notices()
+        if not self._route_reported and (notice := route_notice(plan.route)) is not None:
+            self._notices.append(notice)
+        self._route_reported = True
         with anyio.fail_after(self.options.start_timeout):
-            opened = await process.new_session(plan.cwd, self.gate.token)
-            gate = self.gate if self.gate.is_open else None
-            seat = Seat(process, opened.session_id, plan.cwd, self._always, set(), gate)
+            opened = await process.new_session(plan.cwd, self.lease.session_token)
+            seat = Seat(process, opened.session_id, plan.cwd, self._always, set(), self.lease)
             try:
                 if plan.mode != "default":
                     await _change_mode(seat, plan.mode)
             except GeminidsError as error:
-                raise Refused("untrusted_folder", error.message, error.hint or "") from None
+                raise Refused(
+                    "untrusted_folder", error.message, error.hint or "", headless_can=True
+                ) from None
             if plan.model is not None:
                 await self._change_model(seat, plan.model)
         self._claim.release()
@@ -218,6 +224,8 @@ class Seating:
     def why_not(self, error: BaseException) -> Ending:
         """Why no session could be opened."""
         process = self.process
+        if isinstance(error, OSError) and error.errno is not None and process is None:
+            return spawn_failed(error, self.options.cwd)
         stderr = process.stderr_tail if process is not None else ""
         return why_not_open(error, stderr, process.exit_code if process is not None else None)
 

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from geminids.errors import GeminidsError
-from geminids.events.fold import Fold
-from geminids.events.ledger import Ledger
-from geminids.events.model import Decision, EndedProcess, Event, Started
-from geminids.ids import new_run_id
+from geminids.events.model import Event, Started
+from geminids.gateway.request_log import RequestLog
 from geminids.launch.refused import Refused
 from geminids.options import Options
 from geminids.options.checks import LIMITS
-from geminids.run.cost import Bill
-from geminids.run.errands import Errands
-from geminids.run.finishing import finished_of
 from geminids.run.mishaps import our_fault
-from geminids.run.outbox import Events, Outbox
 from geminids.run.patience import see_through
+from geminids.run.recorder import EventStream, RunRecorder, Traces, finished_of
 from geminids.run.result import Result
 from geminids.run.stopping import listed
 from geminids.run.warm.connection import Gone, RpcFailed
@@ -44,20 +38,18 @@ __all__ = ["Sending"]
 _BY_CALLER = "interrupted by the caller"
 
 
-class Sending:
+class Sending(EventStream):
     """A turn of a chat. It goes on whether it is read or not; `stop` or the end of the chat ends it."""
 
     def __init__(self, chat: Chat, prompt: str, options: Options) -> None:
         import anyio
 
-        self.id = new_run_id()
+        self._recorder = RunRecorder()
+        super().__init__(self._recorder.outbox)
+        self.id = self._recorder.run_id
         self.options = options
         self._chat = chat
         self._prompt = prompt
-        self._ledger = Ledger()
-        self._outbox = Outbox()
-        self._fold = Fold()
-        self._events = Events(self._outbox)
         self.began = time.monotonic()
         """When it began, for `duration_ms`: whoever has waited for the chat to open may say so."""
         self._turn: WarmTurn | None = None
@@ -86,13 +78,6 @@ class Sending:
             self._turn.stop(reason, by_deadline=by_deadline)
         elif self._waiting is not None:
             self._waiting.cancel()
-
-    def __aiter__(self) -> AsyncIterator[Event]:
-        return self._events
-
-    async def next_batch(self) -> Sequence[Event] | None:
-        """The events that have come since the last batch; waits for one, None after the last."""
-        return await self._outbox.take()
 
     async def __aenter__(self) -> Sending:
         return self
@@ -167,19 +152,18 @@ class Sending:
         except Refused as refused:
             self._finish(Ending("failed", refused.failure.message, refused.failure))
             return
-        self._put([*self._opening(seat), self._started(seat)])
+        self._recorder.put([*self._opening(), self._started(seat)])
         desk = Desk(
-            self._ledger,
+            self._recorder.ledger,
             seat.process.redactor,
             chat.seating.verdicts,
             seat.always,
             chat.on_permission,
             self.options.permission_timeout,
         )
-        if seat.gate is not None:
-            where = (seat.session_id, seat.cwd)
-            seat.gate.errands = Errands.of(self.id, self.options, self._ledger, lambda: where)
-        turn = self._turn = WarmTurn(seat, self.options, self._ledger, self._outbox, self._fold, desk)
+        free = self.options.offline or self.options.replay is not None
+        log = RequestLog(self.id, lambda: (seat.session_id, seat.cwd), free=free)
+        turn = self._turn = WarmTurn(seat, self.options, self._recorder, desk, log)
         if self._reason is not None:
             turn.stop(self._reason)
         await turn.drive(blocks)
@@ -195,7 +179,7 @@ class Sending:
         seating = self._chat.seating
         # What the chat may spend is spent on this lane too.
         options = msgspec.structs.replace(options, **dict.fromkeys(LIMITS))
-        budgets = seating.gate.purses
+        budgets = seating.lease.budgets
         run = self._run = Run(self._prompt, options, notices=seating.take_notices(), budgets=budgets)
         self._chat.seating.let_go()
         if self._reason is not None:
@@ -206,21 +190,17 @@ class Sending:
         self._result = run.result
         self._chat.went_on(self._prompt, run.result)
 
-    def _opening(self, seat: Seat) -> list[Event]:
-        told = [self._ledger.notice(*notice) for notice in self._chat.seating.take_notices()]
+    def _opening(self) -> list[Event]:
+        ledger = self._recorder.ledger
+        told = [ledger.notice(*notice) for notice in self._chat.seating.take_notices()]
         if is_command(self._prompt) and not self.options.literal:
             what = "commands are not run on the warm lane: it was sent as a text"
-            told.append(self._ledger.notice("warning", "command", what))
-        return [*without_power(self._chat.seating.take_neutralised(), self._ledger), *told]
+            told.append(ledger.notice("warning", "command", what))
+        return [*without_power(self._chat.seating.take_neutralised(), ledger), *told]
 
     def _started(self, seat: Seat) -> Started:
         plan = seat.process.plan
-        return Started(
-            at=int(time.time() * 1000),
-            seq=self._ledger.next(),
-            attempt=self._ledger.attempt,
-            turn=self._ledger.turn,
-            run_id=self.id,
+        return self._recorder.started(
             session_id=seat.session_id,
             model=self._chat.model,
             cwd=seat.cwd,
@@ -234,53 +214,28 @@ class Sending:
     def _finish(self, ending: Ending) -> None:
         if self._result is not None:
             return
-        turn = self._turn
-        new, usage = turn.usage(self._fold.tokens) if turn is not None else ([], None)
-        self._put(list(new))
+        turn, fold = self._turn, self._recorder.fold
+        usage = turn.usage(fold.tokens) if turn is not None else None
         finished, self._result = finished_of(
-            self.id,
+            self._recorder,
             ending,
-            self,
-            self._fold,
-            self._ledger,
+            self._traces(),
             usage,
             began=self.began,
-            conversation=self._fold.conversation(self.redacted) if turn else b"",
+            conversation=fold.conversation(self.redacted) if turn else b"",
         )
         self._chat.ended(self._prompt, self._result)
         self._outbox.put([finished])
 
-    # What it leaves behind.
-
     def redacted(self, text: str) -> str:
         return self._seat.process.redactor.text(text) if self._seat is not None else text
 
-    @property
-    def session_id(self) -> str | None:
-        return self._seat.session_id if self._seat is not None else self._chat.session_id
-
-    @property
-    def exit_code(self) -> int | None:
-        return self._seat.process.exit_code if self._seat is not None else None
-
-    @property
-    def ended(self) -> tuple[EndedProcess, ...]:
-        if self._seat is None or self._turn is None:
-            return ()
-        return listed(self._turn.ended, self._seat.process.redactor)
-
-    @property
-    def bill(self) -> Bill | None:
-        return self._turn.bill if self._turn is not None else None
-
-    @property
-    def complete(self) -> bool:
-        return self._turn is not None and self._turn.complete
-
-    @property
-    def decisions(self) -> tuple[Decision, ...]:
-        return self._turn.decisions if self._turn is not None else ()
-
-    def _put(self, events: list[Event]) -> None:
-        self._fold.add(events)
-        self._outbox.put(events)
+    def _traces(self) -> Traces:
+        """What it leaves behind."""
+        if self._seat is None:
+            return Traces(session_id=self._chat.session_id)
+        session_id, process, turn = self._seat.session_id, self._seat.process, self._turn
+        if turn is None:
+            return Traces(session_id=session_id, exit_code=process.exit_code, redacted=self.redacted)
+        ended = listed(turn.ended, process.redactor)
+        return turn.traces(session_id=session_id, exit_code=process.exit_code, ended=ended)

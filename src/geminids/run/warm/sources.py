@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import msgspec
 
 from geminids.events.from_acp import AcpTranslator
@@ -18,20 +16,13 @@ from geminids.wire.tools import told
 
 __all__ = ["WarmSources"]
 
-# Tools that ask a model themselves.
-_ASK_MODELS = ("google_web_search", "web_fetch")
-
 
 class WarmSources:
     """Puts out what updates and journal tell. `updates` and `books` have what is known by now."""
 
-    def __init__(
-        self, seat: Seat, options: Options, ledger: Ledger, put: Put, hurry: Callable[[], bool] | None
-    ) -> None:
+    def __init__(self, seat: Seat, options: Options, ledger: Ledger, put: Put) -> None:
         self._why_not = seat.process.plan.verdicts.why_not
-        self._options = options
         self._put_out = put
-        self._asked_models = False
         redactor, home = seat.process.redactor, options.home
         self._merge = Merge(self._put)
         self.updates = AcpTranslator(
@@ -47,20 +38,12 @@ class WarmSources:
             resumed=seat.find_journal(home),
             resumed_id=seat.session_id,
             translator=self.books,
-            hurry=hurry,
         )
 
     @property
     def complete(self) -> bool:
         """Whether the events hold all that the journal does."""
         return self.journal.whole
-
-    @property
-    def tells_each(self) -> bool:
-        """Whether each request to a model is known: those of the router and of such tools are told by no source."""
-        # Also `auto-gemini-3` and its like; without a name, the CLI's own settings decide.
-        routed = (self._options.model or "auto").startswith("auto")
-        return self.complete and not routed and not self._asked_models
 
     def tell(self, events: list[Event]) -> None:
         """Events, wherever they come from, in the one order."""
@@ -85,9 +68,6 @@ class WarmSources:
 
     def _put(self, events: list[Event], size: int = 0) -> None:
         events = [self._explained(event) for event in events]
-        self._asked_models |= any(
-            type(one) is ToolFinished and one.name in _ASK_MODELS and one.status != "denied" for one in events
-        )
         self._put_out(events, size)
 
     def _explained(self, event: Event) -> Event:

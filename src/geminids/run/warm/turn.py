@@ -6,26 +6,26 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from geminids.events.fold import Fold
-from geminids.events.ledger import Ledger
-from geminids.events.model import Decision, Event, Retry, TokensUsed, ToolStarted, Usage
+import msgspec
+
+from geminids.events.model import EndedProcess, Event, Retry, TokensUsed, ToolStarted, Usage
+from geminids.gateway.request_log import RequestLog
 from geminids.options import Options
-from geminids.run.budget import RunBudget
-from geminids.run.cost import Bill, bill_of, prepare
+from geminids.run.cost import Prices, load_prices_early
 from geminids.run.deadlines import Deadlines
-from geminids.run.outbox import Outbox
-from geminids.run.overseer import ending_of
-from geminids.run.stall.scene import situation_of
+from geminids.run.gateway_events import GatewayEvents, ending_of
+from geminids.run.recorder import RunRecorder, Traces
+from geminids.run.stall.snapshot import situation_of
 from geminids.run.stall.watch import StallWatch
 from geminids.run.stopping import Stopping
-from geminids.run.usage import counted, differences, overseen
+from geminids.run.usage import usage_of_requests
 from geminids.run.warm.cancelling import cancel
 from geminids.run.warm.connection import Pending
 from geminids.run.warm.open_asks import OpenAsks
-from geminids.run.warm.own_shells import OwnShells
 from geminids.run.warm.permission import Desk
 from geminids.run.warm.prompt_answer import PromptAnswer
 from geminids.run.warm.seat import Seat
+from geminids.run.warm.shells import OwnShells
 from geminids.run.warm.sources import WarmSources
 from geminids.wire.acp import Note, Unknown, Update
 from geminids.wire.acp_calls import Content, Prompt
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from geminids.gateway.told import Halt
     from geminids.process.tree import Ended
-    from geminids.run.stall.situation import Situation
+    from geminids.run.stall.snapshot import Situation
 
 __all__ = ["WarmTurn"]
 
@@ -50,18 +50,29 @@ class WarmTurn:
     """Drives one prompt. `stop` asks for its end; asked again, the grace is cut short."""
 
     def __init__(
-        self, seat: Seat, options: Options, ledger: Ledger, outbox: Outbox, fold: Fold, desk: Desk
+        self,
+        seat: Seat,
+        options: Options,
+        recorder: RunRecorder,
+        desk: Desk,
+        log: RequestLog,
     ) -> None:
         self._seat = seat
         self._options = options
-        self._ledger = ledger
-        self._outbox = outbox
-        self._fold = fold
+        self._recorder = recorder
+        self._ledger = ledger = recorder.ledger
         self._desk = desk
         self._stopping = Stopping()
         self._redactor = seat.process.redactor
-        self._budget = RunBudget(seat.gate, ledger, self._put_seen, self._on_halt, self._on_halt)
-        self._sources = WarmSources(seat, options, ledger, self._put, self._budget.hurry)
+        metered = seat.lease.is_open
+        self._prices = Prices(options, seat.process.plan.auth.mode, metered=metered)
+        self._gateway: GatewayEvents | None = None
+        if metered:
+            seat.lease.begin_turn()
+            self._gateway = GatewayEvents(
+                seat.lease, ledger, self._redactor, self._prices, log, self._put_from_gateway, self._on_halt
+            )
+        self._sources = WarmSources(seat, options, ledger, self._put)
         self._updates = self._sources.updates
         self._shells = OwnShells(seat, self._updates, self._sources.books)
         self._asks = OpenAsks(seat, desk, self._updates, ledger, self._shells.allowed)
@@ -92,11 +103,9 @@ class WarmTurn:
         self._stop, self._cleaned = anyio.Event(), anyio.Event()
         self.deadlines.started()
         self.deadlines.heard(stdout=True)
-        if halt := self._budget.begin():
-            self._on_halt(halt)
         if self._stopping.reason is not None:
             return
-        prepare(self._options)
+        load_prices_early(self._options)
         process.turns += 1
         self._sent_at = time.time()
         process.attach(self._seat.session_id, self)
@@ -108,13 +117,15 @@ class WarmTurn:
                 tasks.start_soon(self._sources.journal.watch)
                 tasks.start_soon(self.deadlines.watch, self._on_deadline)
                 tasks.start_soon(self._stall.watch)
-                self._budget.watch(tasks)
+                if self._gateway is not None:
+                    tasks.start_soon(self._gateway.watch)
                 tasks.start_soon(self._stop_when_asked, pending)
                 await pending.wait()
                 self._settle(pending)
                 if self._stop.is_set():
                     await self._cleaned.wait()
-                await self._budget.settle()
+                if self._gateway is not None:
+                    await self._gateway.settle()
                 tasks.cancel_scope.cancel()
         finally:
             process.detach(self._seat.session_id)
@@ -122,38 +133,42 @@ class WarmTurn:
 
     def ending(self) -> Ending:
         """What it was."""
-        stopping, halted = self._stopping, self._budget.halted(self._stopping.reason)
-        if halted is not None:
-            return ending_of(halted)
+        stopping, gateway = self._stopping, self._gateway
+        if gateway is not None and gateway.halted is not None:
+            return ending_of(gateway.halted)
         if stopping.reason == _TOO_MANY_TURNS:
             return max_turns()
         if stopping.wanted and not self._answer.is_end:
             return Ending("timed_out" if stopping.by_deadline else "interrupted", stopping.reason)
         ending = self._answer.judged(
-            self._fold,
+            self._recorder.fold,
             self._options,
             thinking_only=self._updates.thinking_only,
             recorded=self._sources.books.answered if self.complete else None,
         )
-        return self._budget.explained(ending)
+        return ending if gateway is None else gateway.explain(ending)
 
-    @property
-    def bill(self) -> Bill:
-        """Who pays."""
-        options, mode = self._options, self._seat.process.plan.auth.mode
-        overseen = self._budget.overseer is not None
-        # The answer has the sums of the journal, and not the CLI's own.
-        return bill_of(options, mode, model=options.model, overseen=overseen, summed=False)
+    def traces(
+        self, *, session_id: str | None, exit_code: int | None, ended: tuple[EndedProcess, ...]
+    ) -> Traces:
+        """What it leaves behind."""
+        return Traces(
+            session_id=session_id,
+            exit_code=exit_code,
+            ended=ended,
+            complete=self.complete,
+            decisions=tuple(self._desk.trail),
+            prices=self._prices,
+            finish_reason=self._gateway.finish_reason if self._gateway is not None else None,
+            redacted=self._redactor.text,
+        )
 
-    def usage(self, known: Sequence[TokensUsed]) -> tuple[list[TokensUsed], Usage | None]:
-        """The requests that have not been told yet, and the usage."""
-        if self._budget.overseer is None:
-            # The router of `auto` is told nowhere on this lane: then nobody can say how many requests there were.
-            each = self._sources.tells_each and self._budget.halted(self._stopping.reason) is None
-            return counted(known, self._answer.counts, self._ledger, each=each)
-        for text in differences(known, self._ledger.aside if self.complete else None, None):
-            self._put([self._ledger.notice("warning", "tokens", text)])
-        return [], overseen(known)
+    def usage(self, requests: Sequence[TokensUsed]) -> Usage | None:
+        """The tokens of this turn. With the gateway off, the router's are missing: ACP does not report them."""
+        usage = usage_of_requests(requests)
+        if usage is None or self._gateway is not None:
+            return usage
+        return msgspec.structs.replace(usage, requests=None)
 
     @property
     def lost_process(self) -> bool:
@@ -163,10 +178,6 @@ class WarmTurn:
     @property
     def complete(self) -> bool:
         return self._sources.complete
-
-    @property
-    def decisions(self) -> tuple[Decision, ...]:
-        return tuple(self._desk.trail)
 
     # What the process says.
 
@@ -216,7 +227,7 @@ class WarmTurn:
     def _on_halt(self, halt: Halt) -> None:
         self.stop(halt.message, by_deadline=True)
 
-    def _put_seen(self, events: list[Event]) -> None:
+    def _put_from_gateway(self, events: list[Event]) -> None:
         self.deadlines.heard(stdout=False)
         self._sources.tell(events)
 
@@ -227,11 +238,10 @@ class WarmTurn:
         return situation_of(
             self._options,
             self._seat.process.pid,
-            release=self._seat.process.plan.release,
             own=self._shells.pids if self._seat.process.is_shared else None,
             permission=self._asks.oldest,
             tools=self._updates.running,
-            overseer=self._budget.overseer,
+            gateway=self._gateway,
             retried=self._retried,
             spoke_at=self.deadlines.spoke_at,
         )
@@ -283,12 +293,11 @@ class WarmTurn:
         if self._asks:
             self._leave_asks()
         self._sources.finish()
-        self._budget.finish()
+        if self._gateway is not None:
+            self._gateway.finish()
         self._shells.look()
         self._sources.release()
 
     def _put(self, events: list[Event], size: int = 0) -> None:
         self._stall.saw(events)
-        self._fold.add(events)
-        self._outbox.put(events, size)
-        self._budget.hear(events)
+        self._recorder.put(events, size)

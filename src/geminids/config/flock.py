@@ -1,0 +1,76 @@
+"""Lock a file for this process. The kernel frees the lock when the process dies; a fork does not keep it."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+__all__ = ["FileLock"]
+
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.0005, 0.05
+
+
+class FileLock:
+    """A file that this process holds. `is_held` is false after `close`, and in a child that was forked meanwhile.
+
+    Only the holder may remove the file, before it closes the lock. So no two processes can hold one name: the lock
+    counts only while the locked file is the one that has the name.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self.is_held = True
+        _held.add(self)
+
+    @classmethod
+    def take(cls, file: Path, *, make: bool = True, wait: float = 0.0) -> FileLock | None:
+        """Lock a file; None if another process holds it after `wait` seconds. Raises FileNotFoundError if there is none
+        (to `make` one, if there is no folder)."""
+        import fcntl  # none on Windows
+
+        give_up, pause = time.monotonic() + wait, _SHORTEST_PAUSE
+        while True:
+            fd = os.open(file, os.O_RDWR | os.O_NOFOLLOW | (os.O_CREAT if make else 0), 0o600)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.path.samestat(os.fstat(fd), os.stat(file, follow_symlinks=False)):
+                    return cls(fd)
+            except BlockingIOError:
+                if time.monotonic() >= give_up:
+                    os.close(fd)
+                    return None
+                time.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+            except FileNotFoundError:
+                pass  # the holder before has removed it
+            except BaseException:
+                os.close(fd)
+                raise
+            os.close(fd)
+
+    @classmethod
+    def wait_for(cls, file: Path) -> FileLock:
+        """Lock a file, however long another process holds it."""
+        lock = cls.take(file, wait=float("inf"))
+        assert lock is not None
+        return lock
+
+    def close(self) -> None:
+        """Let go. A second call has no effect."""
+        if self.is_held:
+            self.is_held = False
+            _held.discard(self)
+            os.close(self.fd)
+
+
+_held: set[FileLock] = set()
+
+
+def _close_copies() -> None:
+    for lock in list(_held):
+        lock.close()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_close_copies)

@@ -1,0 +1,49 @@
+"""How the requests of one run reach the API: a plain value that the launch plan decides and the gateway serves."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from geminids.gateway.request import Api
+from geminids.outcome import FailureKind
+
+__all__ = ["Route", "SignIn"]
+
+SignIn = Literal["none", "api_key", "vertex_key", "vertex_credentials", "account"]
+
+
+class Route(msgspec.Struct, frozen=True, kw_only=True):
+    """`gateway`: through our gateway. `direct`: the CLI speaks to the API itself, for `reason`. `refused`: the run
+    cannot start, for `reason`.
+
+    `base_url` is the upstream that the user has set; None stands for Google's own. `key` is a secret. `sign_in` is
+    `none` when no real API is asked (offline, replay). `is_expected`: a direct route needs no warning.
+    """
+
+    kind: Literal["gateway", "direct", "refused"]
+    sign_in: SignIn = "none"
+    api: Api = "gemini"
+    base_url: str | None = None
+    key: str | None = None
+    project: str = ""
+    location: str = ""
+    reason: str = ""
+    is_expected: bool = False
+    hint: str = ""
+    failure: FailureKind = "bad_option"
+
+    def __repr__(self) -> str:
+        return f"Route(kind={self.kind!r}, sign_in={self.sign_in!r}, reason={self.reason!r})"
+
+    @property
+    def hides_credentials(self) -> bool:
+        """Whether the CLI and its tools are given no credential at all. An account login stays with the CLI."""
+        return self.kind == "gateway" and self.sign_in != "account"
+
+    @property
+    def signs_in_by_session(self) -> bool:
+        """Whether each session of a warm process can have a token of its own. The CLI reads the key of Vertex and
+        the endpoint of Code Assist from the environment of the process (0.61.0, contentGenerator.ts, server.ts)."""
+        return self.kind == "gateway" and self.api == "gemini"

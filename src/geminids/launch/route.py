@@ -1,0 +1,181 @@
+"""Decide how the requests of a run reach the API: through the gateway, directly, or not at all. Pure.
+
+A run, `--dry-run` and `geminids doctor` call the same function.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from geminids.gateway.request import Api
+from geminids.gateway.route import Route
+from geminids.launch.auth import Auth
+from geminids.launch.gateway_env import NO_KEY
+from geminids.options import Options
+from geminids.options.checks import LIMITS, NEED_GATEWAY
+
+__all__ = ["decide_route", "needs_gateway", "route_notice", "route_text", "uses_container"]
+
+_OFF = "gateway='off'"
+_SET_KEY = "Set GEMINI_API_KEY, or name the key with key_from."
+
+
+def decide_route(
+    options: Options,
+    env: Mapping[str, str],
+    auth: Auth,
+    settings: Mapping[str, Any],
+    *,
+    budget: bool = False,
+    replayed: Api = "gemini",
+) -> Route:
+    """`env` is the environment that the sign-in `auth` was found in, `settings` those that the CLI will read.
+
+    `budget`: the run shares a budget with others. `replayed`: the form of the API that a replay was recorded with.
+    """
+    if options.offline or options.replay is not None:
+        return Route(kind="gateway", api=replayed)
+    needed = needs_gateway(options, budget=budget)
+    if options.gateway == "off":
+        if needed is not None:
+            return _refused(needed, _OFF, "Leave gateway='on', or run without this limit.")
+        return Route(kind="direct", reason=_OFF, is_expected=True)
+    if uses_container(settings, env):
+        reason = "the CLI's container sandbox (tools.sandbox) cannot reach a gateway on loopback"
+        hint = "Turn tools.sandbox off, or run without this option."
+        return _direct(needed, reason, hint)
+    if auth.mode == "key":
+        return _by_key(options, env, needed)
+    if auth.mode == "vertex":
+        return _by_vertex(env)
+    if auth.mode in ("account", "adc"):
+        return Route(
+            kind="gateway",
+            sign_in="account",
+            api="code_assist",
+            base_url=env.get("CODE_ASSIST_ENDPOINT") or None,
+        )
+    if auth.mode == "none":
+        # The CLI says so itself, or asks.
+        return _direct(needed, "no sign-in was found", _SET_KEY, is_expected=True)
+    return _direct(needed, f"geminids does not know this sign-in ({auth.source})", _SET_KEY)
+
+
+def needs_gateway(options: Options, *, budget: bool = False) -> str | None:
+    """The first option that only the gateway can honour."""
+    if budget:
+        return "budget"
+    return next((name for name in (*LIMITS, *NEED_GATEWAY) if getattr(options, name)), None)
+
+
+def uses_container(settings: Mapping[str, Any], env: Mapping[str, str]) -> bool:
+    """Whether the CLI will run itself in a container (sandboxConfig.ts).
+
+    >>> uses_container({"tools": {"sandbox": "docker"}}, {}), uses_container({}, {"GEMINI_SANDBOX": "sandbox-exec"})
+    (True, False)
+    """
+    if env.get("SANDBOX"):
+        return False  # it is in one already
+    tools = settings.get("tools")
+    value: Any = tools.get("sandbox") if isinstance(tools, dict) else None
+    if isinstance(value, dict):
+        value = value.get("command") or value.get("enabled")
+    value = env.get("GEMINI_SANDBOX") or value
+    name = str(value).strip().lower() if value is not None else "false"
+    if name in ("true", "1"):
+        return sys.platform != "darwin"
+    return name not in ("", "false", "0", "none", "sandbox-exec", "windows-native")
+
+
+def _by_key(options: Options, env: Mapping[str, str], needed: str | None) -> Route:
+    # Spaces around a key are not part of it.
+    key = env.get("GEMINI_API_KEY", "").strip() or None
+    if key == NO_KEY and options.key_from is None:
+        return Route(
+            kind="refused",
+            reason="this run was started by a tool of a warm chat, and such tools are given no key",
+            hint="Name a key with key_from, or run the outer chat headless.",
+            failure="auth",
+        )
+    if key is None and options.key_from is None:
+        return _direct(needed, "the API key is in the CLI's own store, which only the CLI can read", _SET_KEY)
+    return Route(
+        kind="gateway",
+        sign_in="api_key",
+        base_url=env.get("GOOGLE_GEMINI_BASE_URL") or None,
+        key=None if options.key_from is not None else key,
+    )
+
+
+def _by_vertex(env: Mapping[str, str]) -> Route:
+    base_url = env.get("GOOGLE_VERTEX_BASE_URL") or None
+    key = env.get("GOOGLE_API_KEY", "").strip()
+    if key:
+        return Route(kind="gateway", sign_in="vertex_key", api="vertex", base_url=base_url, key=key)
+    project = env.get("GOOGLE_CLOUD_PROJECT") or env.get("GOOGLE_CLOUD_PROJECT_ID") or ""
+    location = env.get("GOOGLE_CLOUD_LOCATION") or ""
+    if not project or not location:
+        return Route(
+            kind="refused",
+            reason="Vertex AI needs GOOGLE_CLOUD_PROJECT and GOOGLE_CLOUD_LOCATION, or GOOGLE_API_KEY",
+            hint="Set them in the environment, or use GEMINI_API_KEY.",
+            failure="auth",
+        )
+    return Route(
+        kind="gateway",
+        sign_in="vertex_credentials",
+        api="vertex",
+        base_url=base_url,
+        project=project,
+        location=location,
+    )
+
+
+def _direct(needed: str | None, reason: str, hint: str, *, is_expected: bool = False) -> Route:
+    if needed is not None:
+        return _refused(needed, reason, hint)
+    return Route(kind="direct", reason=reason, is_expected=is_expected)
+
+
+def _refused(needed: str, reason: str, hint: str) -> Route:
+    return Route(kind="refused", reason=f"{needed} needs the gateway: {reason}", hint=hint)
+
+
+_SIGN_INS = {
+    "none": "no real API is asked",
+    "api_key": "Gemini API with a key",
+    "vertex_key": "Vertex AI with a key",
+    "vertex_credentials": "Vertex AI with this machine's credentials",
+    "account": "Google account; its login stays with the CLI",
+}
+
+
+def route_text(route: Route) -> str:
+    """The decision in one line.
+
+    >>> route_text(Route(kind="gateway", sign_in="api_key"))
+    'gateway: Gemini API with a key'
+    """
+    if route.kind != "gateway":
+        return f"{route.kind}: {route.reason}"
+    upstream = f", upstream {_shown_url(route.base_url)}" if route.base_url else ""
+    return f"gateway: {_SIGN_INS[route.sign_in]}{upstream}"
+
+
+def _shown_url(url: str) -> str:
+    """A URL without the user name and password that may be in it."""
+    return re.sub(r"//[^/@]*@", "//***@", url)
+
+
+def route_notice(route: Route) -> tuple[Literal["info", "warning"], str, str] | None:
+    """Level, code and text of the notice that a run begins with, if its route needs one."""
+    if route.kind == "direct" and not route.is_expected:
+        text = f"requests bypass the gateway: {route.reason}; the cost is an estimate, and tools can read the sign-in"
+        return "warning", "gateway", text
+    if route.sign_in == "account":
+        text = "the gateway counts and limits requests; the account login stays with the CLI, and tools can read it"
+        return "info", "gateway", text
+    return None

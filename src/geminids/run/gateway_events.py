@@ -1,0 +1,258 @@
+"""What the gateway sees of a run becomes events: each request with its tokens and price, what failed, what waited."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from geminids.events.ledger import Ledger
+from geminids.events.model import Event, Level, Notice, Retry, TokensUsed
+from geminids.gateway.request_log import RequestLog
+from geminids.gateway.told import Answered, Finding, Halt, Remark, Waiting
+from geminids.outcome import Failure, FailureKind
+from geminids.redact import Redactor
+from geminids.run.lease import RunLease
+from geminids.wire.endings import Ending
+
+if TYPE_CHECKING:
+    import anyio
+
+    from geminids.gateway.under_way import UnderWay
+    from geminids.run.cost import Prices
+
+__all__ = ["GatewayEvents", "ending_of"]
+
+# How long the end of a run waits for its requests to end. A closed connection ends its request at once.
+_SETTLE = 1.0
+# Enough of a stop message to recognise it when the CLI repeats it; the CLI escapes its later lines.
+_RECOGNISED = 40
+_PLAIN_FINISH = (None, "STOP", "FINISH_REASON_UNSPECIFIED")
+_KINDS: dict[str, FailureKind] = {
+    "model": "config",
+    "mismatch": "bad_request",
+    "gone": "network",
+    "unkept": "config",
+}
+
+
+class GatewayEvents:
+    """Reads the gateway's messages during one attempt or turn. `put` takes the events; `halt` is called when the
+    gateway has stopped the run.
+
+    `halted` says why; `faults` are what broke between gateway and API, newest last; `finish_reason` is the API's word
+    for the last answer of the main conversation.
+    """
+
+    def __init__(
+        self,
+        lease: RunLease,
+        ledger: Ledger,
+        redactor: Redactor,
+        prices: Prices,
+        log: RequestLog,
+        put: Callable[[list[Event]], None],
+        halt: Callable[[Halt], None],
+    ) -> None:
+        self._lease = lease
+        self._ledger = ledger
+        self._redactor = redactor
+        self._prices = prices
+        self._log = log
+        self._put = put
+        self._halt = halt
+        self._first_turn = ledger.turn
+        self._turns_before = lease.turns
+        self._idle: anyio.Event | None = None
+        self.halted: Halt | None = None
+        self.faults: list[Answered] = []
+        self.failed: tuple[Answered, float] | None = None
+        """The request that failed last, and when (monotonic), until one succeeds."""
+        self.finish_reason: str | None = None
+        ledger.metered = True
+
+    @property
+    def in_flight(self) -> list[UnderWay]:
+        """The requests that have not ended."""
+        return self._lease.in_flight
+
+    async def watch(self) -> None:
+        """Emit what comes, as it comes."""
+        import anyio
+
+        while True:
+            await self._lease.mailbox.wait()
+            if not self._prices.loaded:
+                # In a thread: loading the price list takes a sixth of a second.
+                await anyio.to_thread.run_sync(self._prices.load)
+            self.read()
+            if self._idle is not None and not self._lease.busy:
+                self._idle.set()
+
+    def read(self) -> None:
+        """Emit what has come."""
+        events: list[Event] = []
+        for message in self._lease.mailbox.take():
+            if isinstance(message, Answered):
+                events += self._answered(message)
+            elif isinstance(message, Finding):
+                events += self._found(message)
+            elif isinstance(message, Waiting):
+                text = f"request {message.number} waits {message.seconds:.1f} s: {message.reason}"
+                events.append(self._notice("info", "waiting", text, message.number))
+            elif isinstance(message, Remark):
+                events.append(self._notice("warning", message.code, message.text, None))
+            elif self.halted is None:
+                self.halted = message
+                self._ledger.stopped = message.message[:_RECOGNISED]
+        if events:
+            self._put(events)
+        if self.halted is not None:
+            self._halt(self.halted)
+
+    async def settle(self) -> None:
+        """Wait a moment for requests whose client is gone: their cost is known when they end.
+
+        Call it while `watch` runs: the mailbox has one reader.
+        """
+        import anyio
+
+        if self._lease.busy:
+            self._idle = anyio.Event()
+            with anyio.move_on_after(_SETTLE):
+                await self._idle.wait()
+
+    def finish(self) -> None:
+        """Emit what came last, and the requests that have not ended: their tokens are unknown."""
+        self.read()
+        left = [request for request in self._lease.in_flight if request.is_paid and request.left is not None]
+        self._lease.reported_unended.update(request.number for request in left)
+        if left:
+            self._put([self._unended(request) for request in left])
+
+    def explain(self, ending: Ending) -> Ending:
+        """The ending with the gateway's reason: the CLI calls every broken connection `fetch failed`."""
+        failure = ending.failure
+        fault = self.faults[-1].fault if self.faults else None
+        if failure is None or failure.kind != "network" or fault is None:
+            return ending
+        text = self._redactor.text(f"the API could not be reached: {fault}")
+        explained = msgspec.structs.replace(failure, message=text)
+        return Ending(ending.outcome, explained.message, explained)
+
+    def _answered(self, answer: Answered) -> list[Event]:
+        turn = self._turn_of(answer)
+        events: list[Event] = []
+        self.failed = None if answer.ok else (answer, time.monotonic())
+        if not answer.ok:
+            events.append(self._failure(answer))
+        if not answer.sent or answer.number in self._lease.reported_unended:
+            return events
+        used = self._used(answer, turn)
+        events.append(used)
+        if problem := self._log.add(used):
+            events.append(self._ledger.notice("warning", "request_log", problem))
+        if answer.finish not in _PLAIN_FINISH and answer.ok:
+            events.append(self._cut_short(answer, str(answer.finish)))
+        if answer.role == "main" and answer.finish is not None:
+            self.finish_reason = answer.finish
+        return events
+
+    def _used(self, answer: Answered, turn: int) -> TokensUsed:
+        failed = answer.status is not None and answer.status >= 400
+        # An HTTP error costs nothing. An answer without final usage may have cost anything.
+        counts = answer.counts
+        unknown = 0 if failed else None
+        used = TokensUsed(
+            at=answer.at,
+            seq=self._ledger.next(),
+            attempt=self._ledger.attempt,
+            turn=turn,
+            request=answer.number,
+            model=answer.served or answer.model,
+            requested_model=answer.model,
+            role=answer.role,
+            status=answer.status,
+            repeat=answer.repeat,
+            input=counts.input if counts else unknown,
+            cached=counts.cached if counts else unknown,
+            output=counts.output if counts else unknown,
+            thinking=counts.thinking if counts else unknown,
+            tool=counts.tool if counts else unknown,
+            calls=answer.calls,
+            thoughts=answer.thoughts,
+            waited_ms=answer.waited_ms,
+            first_byte_ms=answer.first_byte_ms,
+            duration_ms=answer.duration_ms,
+        )
+        return self._prices.priced(used)
+
+    def _unended(self, request: UnderWay) -> TokensUsed:
+        return TokensUsed(
+            at=int(time.time() * 1000),
+            seq=self._ledger.next(),
+            attempt=self._ledger.attempt,
+            turn=self._ledger.turn,
+            request=request.number,
+            model=request.model,
+            requested_model=request.model,
+            role=request.role,
+            input=None,
+            cached=None,
+            output=None,
+            thinking=None,
+            tool=None,
+        )
+
+    def _turn_of(self, answer: Answered) -> int:
+        """Each new question of the main conversation is a turn; the same one asked again is not."""
+        return self._first_turn + max(answer.turn - self._turns_before, 1) - 1
+
+    def _found(self, finding: Finding) -> list[Event]:
+        level: Level = "info" if finding.code == "compression" else "warning"
+        events: list[Event] = [self._notice(level, finding.code, finding.text, finding.request)]
+        if finding.code == "discarded" and (problem := self._log.discarded(finding.request)):
+            events.append(self._ledger.notice("warning", "request_log", problem))
+        return events
+
+    def _cut_short(self, answer: Answered, finish: str) -> Notice:
+        text = f"the answer to request {answer.number} ended with {finish}: it may be incomplete"
+        return self._notice("warning", finish.lower(), text, answer.number)
+
+    def _failure(self, answer: Answered) -> Notice:
+        what = f"request {answer.number} to {answer.model}"
+        level: Level = "warning"
+        if answer.status is not None and answer.status >= 400:
+            why = f"HTTP {answer.status}" + (f": {answer.error}" if answer.error else "")
+        elif answer.fault is not None:
+            why = answer.fault
+        else:
+            why, level = "given up by the CLI before the answer was complete", "info"
+        if answer.fault is not None or answer.status is None or answer.status >= 400:
+            self.faults.append(answer)
+        text = (
+            f"{what} failed ({why}), attempt {answer.attempt}" if level == "warning" else f"{what} was {why}"
+        )
+        status = answer.status if answer.status and answer.status >= 400 else None
+        # The CLI sends these again (retry.ts), unless it has no attempts left.
+        is_tried_again = level == "warning" and (status is None or status in (429, 499) or status >= 500)
+        code = "retry" if is_tried_again else "request"
+        return self._notice(level, code, text, answer.number, Retry(answer.attempt, status))
+
+    def _notice(
+        self, level: Level, code: str, text: str, request: int | None, retry: Retry | None = None
+    ) -> Notice:
+        # The API's own words may hold a secret that a tool has sent to it.
+        return self._ledger.notice(level, code, self._redactor.text(text), retry, request=request)
+
+
+def ending_of(halt: Halt) -> Ending:
+    """How a run ends that the gateway has stopped."""
+    if halt.kind == "over_budget":
+        return Ending("over_budget", f"{halt.message}\n{halt.hint}" if halt.hint else halt.message)
+    failure = Failure(
+        kind=_KINDS[halt.kind], message=halt.message, retryable=halt.kind == "gone", hint=halt.hint
+    )
+    return Ending("failed", halt.message, failure)

@@ -1,0 +1,122 @@
+"""The real CLI with each sign-in, through a lease: what it sends, what is counted, and which other servers it asks."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fake_google import FakeGoogle
+from fake_proxy import FakeProxy
+from fake_sign_ins import LOGIN, FakeCodeAssist, FakeVertex, FakeVertexProject
+from geminids.config.places import Places
+from geminids.gateway import Call, Reply
+from geminids.gateway.cassette import load_cassette
+from geminids.gateway.credential import ApiKey, CliLogin, Credential, VertexCredentials
+from geminids.gateway.host import OpenLease, open_lease
+from geminids.gateway.lease import Lease
+from geminids.gateway.passing import Passing
+from geminids.gateway.recording import Recording
+from geminids.gateway.replaying import Replaying
+from geminids.gateway.request import Api
+from geminids.gateway.told import Answered, Told
+from geminids.gateway.upstream import Upstream
+from geminids.gateway.way import Way
+from geminids.toolchain.install import install
+
+pytestmark = pytest.mark.real
+
+KEY = "AIzaSy-not-a-real-key-0123456789"
+SCRIPT = [Reply(calls=[Call("run_shell_command", {"command": "env"})]), Reply(text="all listed")]
+RELEASES = ["0.61.0", pytest.param("0.54.4", marks=pytest.mark.deep)]
+SIGN_INS = ["vertex key", "vertex project", "account"]
+# The project and the location of the user stay in the environment: a key outranks them.
+VERTEX = {"GOOGLE_GENAI_USE_VERTEXAI": "true", "GOOGLE_CLOUD_PROJECT": "p", "GOOGLE_CLOUD_LOCATION": "eu"}
+ACCOUNT = {"GOOGLE_GENAI_USE_GCA": "true", "GOOGLE_CLOUD_ACCESS_TOKEN": LOGIN}
+
+
+def google_of(sign_in: str, folder: Path) -> FakeGoogle:
+    if sign_in == "vertex key":
+        return FakeVertex(SCRIPT, with_key=KEY)
+    return FakeVertexProject(SCRIPT, folder) if sign_in == "vertex project" else FakeCodeAssist(SCRIPT)
+
+
+def credential_of(google: FakeGoogle) -> Credential:
+    if isinstance(google, FakeVertexProject):
+        return VertexCredentials(google.project, google.location, google.env, Way())
+    return CliLogin() if isinstance(google, FakeCodeAssist) else ApiKey(KEY)
+
+
+class Cli:
+    """Runs a release behind a lease; other servers are asked of a proxy that refuses."""
+
+    def __init__(self, release: str, places: Places, folder: Path) -> None:
+        self._command = install(release, places=places).command(places)
+        self._folder = folder
+        self.others: set[str] = set()
+
+    def run(self, name: str, sign_in: str, upstream: Upstream, told: Callable[[Told], None]) -> str:
+        api: Api = "code_assist" if sign_in == "account" else "vertex"
+        home, cwd = self._folder / name / "home", self._folder / name / "work"
+        (home / ".gemini").mkdir(parents=True)
+        cwd.mkdir()
+        lease = open_lease(Lease(upstream, told, api=api))
+        lease.begin()
+        try:
+            with FakeProxy(status=403) as proxy:
+                env = {"PATH": os.environ["PATH"], "HOME": str(home), "GEMINI_CLI_HOME": str(home)}
+                env |= {"GEMINI_CLI_TRUST_WORKSPACE": "true", "GEMINI_CLI_NO_RELAUNCH": "true"}
+                env |= {"HTTPS_PROXY": proxy.url, "NO_PROXY": "127.0.0.1", **self._signed_in(sign_in, lease)}
+                argv = [*self._command, "--output-format=stream-json", "--model=gemini-2.5-flash", "--yolo"]
+                done = subprocess.run(
+                    argv, input="list it", env=env, cwd=cwd, text=True, capture_output=True, timeout=60
+                )
+            self.others |= {target.partition(":")[0] for target in proxy.asked}
+        finally:
+            lease.close()
+        lines = [json.loads(line) for line in done.stdout.splitlines()]
+        assert lines and lines[-1]["status"] == "success", done.stderr
+        return "".join(line["content"] for line in lines if line.get("role") == "assistant")
+
+    @staticmethod
+    def _signed_in(sign_in: str, lease: OpenLease) -> dict[str, str]:
+        if sign_in == "account":
+            return {**ACCOUNT, "CODE_ASSIST_ENDPOINT": f"{lease.url}/{lease.token}"}
+        return {**VERTEX, "GOOGLE_API_KEY": lease.token, "GOOGLE_VERTEX_BASE_URL": lease.url}
+
+
+@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("sign_in", SIGN_INS)
+def test_a_run_its_record_and_its_replay(
+    sign_in: str, release: str, installs: Places, tmp_path: Path
+) -> None:
+    """Requests and tokens are what the API served. The cassette has no secret, and replays the run without the API.
+    Of other servers only an account's CLI asks, who the user is and (telemetry) that it was started."""
+    told: list[Told] = []
+    cli, path = Cli(release, installs, tmp_path), tmp_path / "c.jsonl"
+    with google_of(sign_in, tmp_path) as google:
+        recording = Recording(Passing(google.url, credential_of(google), Way()), path)
+        assert cli.run("first", sign_in, recording, told.append) == "all listed"
+        recording.close()
+    served = [asked for asked in google.asked if asked.usage]
+    answered = [each for each in told if isinstance(each, Answered)]
+    assert len(served) == len(answered) == 2
+    for asked, each in zip(served, answered, strict=True):
+        assert each.counts is not None and each.counts.input == asked.usage["promptTokenCount"]
+        assert (each.model, each.finish, each.status) == (asked.model, "STOP", 200)
+    seen = "".join(str(asked.headers) + asked.path for asked in google.asked)
+    assert "geminids-run" not in seen
+    assert cli.others <= (
+        {"www.googleapis.com", "play.googleapis.com"} if sign_in == "account" else {"play.googleapis.com"}
+    )
+    text = path.read_text()
+    assert not any(secret in text for secret in ("geminids-run", "ya29", "AIza"))
+    replay = Replaying(load_cassette(path))
+    assert cli.run("again", sign_in, replay, told.append) == "all listed"
+    # 0.54.4 on Vertex has one of two system instructions, now this and now that.
+    strange = [remark for remark in replay.remarks if "system instruction" not in remark]
+    assert (replay.unused, strange) == ([], [])

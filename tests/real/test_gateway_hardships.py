@@ -1,0 +1,559 @@
+"""What can go wrong around the gateway: each ends in a clear failure or in exact counts, never in a hang, and no
+request reaches the API by another way."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import msgspec
+import pytest
+
+import geminids
+from complete import lawful, of
+from fake_google import Asked, FakeGoogle, certificate
+from fake_proxy import FakeProxy
+from geminids import Finished, TokensUsed, ToolFinished
+from geminids.events.model import decode_event
+from geminids.gateway import Call, Reply, Request
+from geminids.gateway import Usage as Counted
+from geminids.gateway import host as gateway_host
+from host_program import Task, host
+from sign_ins import KEY, MODEL, SIGN_INS, SignIn, paid, requests, served, signed_in
+
+pytestmark = pytest.mark.real
+deep = pytest.mark.deep
+
+
+@pytest.fixture
+def world(make_world: Any) -> Any:
+    return make_world("0.61.0")
+
+
+def counted(step: int, more: int = 0) -> Counted:
+    return Counted(input=1_000 + 10 * more + step, output=10 + step, cached=0, thinking=0)
+
+
+def assert_clear(events: list[Any], asked: list[Asked], *, priced: bool = True) -> Finished:
+    """The run ended, it reported each request that the API saw, and it says why it failed. Without `priced`, the
+    price list may have been out of reach for a while."""
+    finished = lawful(events)
+    used = of(events, TokensUsed)
+    assert len(used) == len(asked)
+    whole = [row for row, one in zip(requests(events), used, strict=True) if one.input is not None]
+    expected = served(one for one in asked if one.usage)
+    if not priced and expected and whole[0][-1] is None:
+        whole, expected = [row[:-1] for row in whole], [row[:-1] for row in expected]
+    assert whole == expected
+    if finished.outcome != "success":
+        assert finished.failure is not None
+        assert finished.failure.message
+    return finished
+
+
+# The gateway ends in the middle of a run.
+
+
+def close_listener(server: Any) -> None:
+    """As a program does that closes descriptors which it did not open."""
+    server._socket.close()
+
+
+def raise_in_thread(server: Any) -> None:
+    def fail() -> None:
+        raise SystemExit("made up")  # asyncio lets it end the loop
+
+    server._loop.call_soon_threadsafe(fail)
+
+
+@pytest.mark.parametrize("transport", ["headless", pytest.param("warm", marks=deep)])
+@pytest.mark.parametrize("end", [close_listener, raise_in_thread])
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_the_gateway_ends_in_the_middle(world: Any, end: Callable[[Any], None], transport: str) -> None:
+    """Its listener is closed, or its thread raises, while a tool works: the run fails soon and names the gateway,
+    nothing goes to the API meanwhile, and the next run has a new gateway."""
+    waits = "touch started; until test -e go; do sleep 0.02; done"
+
+    def script(request: Request) -> Reply | None:
+        if request.method != "stream":
+            return None
+        if "again" in request.last_user_text:
+            return Reply(text="fine", usage=counted(5))
+        if not request.turn_results:
+            return Reply(calls=[Call("run_shell_command", {"command": waits})], usage=counted(0))
+        return Reply(text="done", usage=counted(1))
+
+    async def consume(stream: Any) -> list[Any]:
+        events: list[Any] = []
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(interfere)
+            with anyio.fail_after(60):
+                events.extend([event async for event in stream])
+        return events
+
+    async def interfere() -> None:
+        while not (world.cwd / "started").exists():
+            await anyio.sleep(0.02)
+        assert gateway_host._host is not None
+        server = gateway_host._host._server
+        end(server)
+        with anyio.fail_after(10):
+            while not server.ended:
+                await anyio.sleep(0.02)
+        (world.cwd / "go").touch()
+
+    async def main(google: Any) -> tuple[list[Any], list[Asked], geminids.Result]:
+        options = signed_in(world, google, approval="yolo")
+        if transport == "headless":
+            async with geminids.open_run("hello", options) as run:
+                events = await consume(run)
+            return events, paid(google), await geminids.ask("again", options)
+        async with geminids.Pool(options) as pool, pool.chat() as chat:
+            events = await consume(chat.send("hello"))
+            return events, paid(google), await chat.ask("again")
+
+    with SIGN_INS["key"].serve(script, world.root) as google:
+        events, asked, again = anyio.run(main, google)
+        assert {one.key for one in google.asked} == {KEY}
+    finished = assert_clear(events, asked)
+    assert len(asked) == 1
+    assert finished.failure is not None
+    assert (finished.outcome, finished.failure.kind) == ("failed", "network")
+    assert "the gateway between the CLI and the API has ended" in finished.failure.message
+    assert finished.failure.hint
+    assert (again.outcome, again.answer) == ("success", "fine"), again.failure
+
+
+# The machine has nothing left for it.
+
+
+def two_steps(request: Request) -> Reply | None:
+    if request.method != "stream":
+        return None
+    if not request.turn_results:
+        command = "env > env.txt"
+        return Reply(calls=[Call("run_shell_command", {"command": command})], usage=counted(0))
+    return Reply(text="done", usage=counted(1))
+
+
+def limited(spare: int) -> str:
+    """Python for the host: so many descriptors are left for it when the run begins. Modules are loaded before, and
+    the CLI itself has all that the limit allows."""
+    return f"""
+import os, resource
+import anyio._backends._asyncio, psutil
+import geminids.gateway.accepting, geminids.gateway.connection, geminids.gateway.leased, geminids.gateway.passing
+import geminids.run.headless, geminids.run.warm.process
+import geminids
+geminids.open_run, geminids.Pool
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+taken = []
+try:
+    while True:
+        taken.append(os.open(os.devnull, os.O_RDONLY))
+except OSError:
+    for descriptor in taken[-{spare}:]:
+        os.close(descriptor)
+"""
+
+
+@pytest.mark.parametrize("transport", ["headless", pytest.param("warm", marks=deep)])
+@pytest.mark.parametrize(
+    "spare", [4, *(pytest.param(n, marks=deep) for n in (6, 9, 12, 13, 14, 15, 16, 17, 18, 24))]
+)
+def test_no_descriptors_are_left(world: Any, spare: int, transport: str) -> None:
+    """With too few descriptors the run is refused, or fails with the reason, wherever they are missed first: for the
+    listener, the CLI's pipes, a connection of the CLI, or the way to the API. With enough it counts exactly."""
+    with SIGN_INS["key"].serve(two_steps, world.root) as google:
+        options = signed_in(world, google, approval="yolo", max_attempts=2)
+        report = host(Task(options=options, warm=transport == "warm", before=limited(spare)), timeout=100)
+        asked = paid(google)
+        assert {one.key for one in google.asked} <= {KEY}
+    (events,) = report.events
+    assert events, report.stderr
+    assert "Exception in thread" not in report.stderr
+    finished = assert_clear(events, asked, priced=False)
+    if finished.outcome == "success":
+        assert len(asked) == 2
+    else:
+        assert "Too many open files" in str(finished.failure)
+
+
+def without_loopback() -> list[str]:
+    """A command that runs another one in a network namespace whose `lo` is down; skips the test if that is not
+    allowed."""
+    prefix = ["unshare", "--net", "--"]
+    try:
+        subprocess.run([*prefix, "true"], check=True, capture_output=True, timeout=10)
+    except (OSError, subprocess.SubprocessError):
+        pytest.skip("needs the right to make a network namespace (root)")
+    return prefix
+
+
+@pytest.mark.parametrize("transport", ["headless", pytest.param("warm", marks=deep)])
+def test_no_loopback(world: Any, transport: str) -> None:
+    """The run is refused with the reason and a remedy. It is not started without the gateway."""
+    prefix = without_loopback()
+    with SIGN_INS["key"].serve(two_steps, world.root) as google:
+        options = signed_in(world, google)
+        report = host(Task(options=options, warm=transport == "warm"), prefix=prefix, timeout=60)
+        assert google.connections == 0
+    (events,) = report.events
+    assert events, report.stderr
+    failure = events[-1].failure
+    assert (events[-1].outcome, failure.kind) == ("failed", "network")
+    assert "127.0.0.1" in failure.message
+    assert failure.hint
+    assert of(events, geminids.Started) == []
+
+
+# A run inside a run.
+
+
+def nesting(world: Any, *flags: str) -> Callable[[Request], Reply | None]:
+    """The outer agent runs `geminids run inner` in a shell; the inner one uses a tool and answers."""
+    argv = [sys.executable, "-m", "geminids", "run", "inner", "--output=events", f"--model={MODEL}"]
+    argv += [f"--cwd={world.root / 'inner'}", f"--gemini={world.version}", *flags]
+    command = f"{shlex.join(argv)} > inner.jsonl 2> inner.err"
+
+    def script(request: Request) -> Reply | None:
+        if request.method != "stream":
+            return None
+        step = len(request.turn_results)
+        if "inner" in request.last_user_text:
+            if step == 0:
+                return Reply(calls=[Call("glob", {"pattern": "*"})], usage=counted(0, 50))
+            return Reply(text="inner done", usage=counted(1, 50))
+        if step == 0:
+            return Reply(calls=[Call("run_shell_command", {"command": command})], usage=counted(0))
+        return Reply(text="outer done", usage=counted(1))
+
+    return script
+
+
+def is_inner(asked: Asked) -> bool:
+    return "inner" in asked.request.last_user_text
+
+
+@pytest.mark.parametrize(
+    "name", ["key", *(pytest.param(name, marks=deep) for name in SIGN_INS if name != "key")]
+)
+def test_a_run_inside_a_run(world: Any, name: str) -> None:
+    """The API, the day's budget and both results agree on the count: the outer run books each request once, those of
+    the inner one with the role `nested`, and they are not turns of the outer run."""
+    sign_in: SignIn = SIGN_INS[name]
+    (world.root / "inner").mkdir()
+    with sign_in.serve(nesting(world, "--day-requests=20"), world.root) as google:
+        options = signed_in(world, google, approval="yolo", day_requests=20)
+        events: list[Any] = list(geminids.stream_sync("outer", options))
+        asked = paid(google)
+        assert all(sign_in.holds_the_key(google, one) for one in asked)
+    assert events[-1].outcome == "success", events[-1].failure
+    inner = inner_events(world)
+    assert inner, (world.cwd / "inner.err").read_text()
+    assert (inner[-1].outcome, inner[-1].answer) == ("success", "inner done"), inner[-1].failure
+    assert [is_inner(one) for one in asked] == [False, True, True, False]
+    assert requests(events) == served(asked)
+    assert requests(inner) == served(one for one in asked if is_inner(one))
+    used = of(events, TokensUsed)
+    assert [one.role for one in used] == ["main", "nested", "nested", "main"]
+    assert [one.request for one in used] == [1, 2, 3, 4]
+    assert [one.turn for one in used] == [1, 1, 1, 2]
+    assert [one.role for one in of(inner, TokensUsed)] == ["main", "main"]
+    assert (events[-1].usage.requests, inner[-1].usage.requests) == (4, 2)
+    assert events[-1].cost.basis == inner[-1].cost.basis == "exact"
+    assert events[-1].cost.list_price == sum(row[-1] for row in served(asked))
+    assert booked_today(world) == 4
+
+
+def test_an_inner_run_stops_at_the_budget_of_the_outer(world: Any) -> None:
+    """The inner run wants two requests, and the outer one has one left for it: the second is not sent."""
+    (world.root / "inner").mkdir()
+    with SIGN_INS["key"].serve(nesting(world), world.root) as google:
+        events: list[Any] = list(
+            geminids.stream_sync("outer", signed_in(world, google, approval="yolo", max_requests=2))
+        )
+        asked = paid(google)
+    assert [is_inner(one) for one in asked] == [False, True]
+    assert (events[-1].outcome, events[-1].usage.requests) == ("over_budget", 2)
+    # The outer run ends its tools at once: the inner one is interrupted, or has failed already by its refused
+    # request, or could not write how it ended. It never reports success.
+    assert {one.outcome for one in of(inner_events(world), Finished)} <= {"failed", "interrupted"}
+
+
+@deep
+def test_a_tool_of_a_warm_chat_has_no_key_for_an_inner_run(world: Any) -> None:
+    """Processes of a pool serve many chats: their tools are given no token, and an inner run says so."""
+    (world.root / "inner").mkdir()
+
+    async def talk(google: Any) -> list[Any]:
+        options = signed_in(world, google, approval="yolo")
+        async with geminids.Pool(options) as pool, pool.chat() as chat:
+            return [event async for event in chat.send("outer")]
+
+    with SIGN_INS["key"].serve(nesting(world), world.root) as google:
+        events = anyio.run(talk, google)
+        assert [is_inner(one) for one in paid(google)] == [False, False]
+    assert events[-1].outcome == "success", events[-1].failure
+    failure = inner_events(world)[-1].failure
+    assert (failure.kind, "warm chat" in failure.message) == ("auth", True)
+
+
+def inner_events(world: Any) -> list[Any]:
+    return [decode_event(line) for line in (world.cwd / "inner.jsonl").read_bytes().splitlines()]
+
+
+def booked_today(world: Any) -> int:
+    """How many requests the day's file counts."""
+    (file,) = Path(world.places.root, "spent").glob("*.jsonl")
+    return int(json.loads(file.read_text().splitlines()[-1])["sum"]["requests"])
+
+
+# A proxy in the environment.
+
+
+@pytest.fixture
+def proxy() -> Iterator[FakeProxy]:
+    with FakeProxy() as proxy:
+        # Where the CLI sends its statistics: nobody is there.
+        proxy.leads_to["play.googleapis.com:443"] = ("127.0.0.1", 1)
+        yield proxy
+
+
+@pytest.mark.parametrize("transport", ["headless", pytest.param("warm", marks=deep)])
+def test_a_proxy_leads_to_the_api_and_not_to_the_gateway(
+    world: Any, proxy: FakeProxy, transport: str
+) -> None:
+    """The gateway asks the API by way of the proxy, with the user's certificate; the CLI asks the gateway without."""
+    file = certificate(world.root, "api.test")
+    with FakeGoogle(two_steps, tls=file, with_key=KEY) as google:
+        proxy.leads_to["api.test:443"] = ("127.0.0.1", google.port)
+        google.env = {  # type: ignore[attr-defined]
+            "GEMINI_API_KEY": KEY,
+            "GOOGLE_GEMINI_BASE_URL": "https://api.test",
+            "HTTPS_PROXY": proxy.url,
+            "NODE_EXTRA_CA_CERTS": str(file),
+        }
+        options = signed_in(world, google, approval="yolo")
+        events = list(geminids.stream_sync("hello", options)) if transport == "headless" else talk(options)
+        asked = paid(google)
+        assert {one.key for one in google.asked} == {KEY}
+    finished = assert_clear(events, asked)
+    assert (finished.outcome, len(asked)) == ("success", 2), finished.failure
+    assert set(proxy.asked) - {"play.googleapis.com:443"} == {"api.test:443"}
+    assert_only_the_gateway(world, "https://api.test")
+
+
+def talk(options: geminids.Options) -> list[Any]:
+    async def main() -> list[Any]:
+        async with geminids.Pool(options) as pool, pool.chat() as chat:
+            return [event async for event in chat.send("hello")]
+
+    return anyio.run(main)
+
+
+@pytest.mark.parametrize("name", ["key", *(pytest.param(name, marks=deep) for name in ("vertex_key", "adc"))])
+def test_a_dead_proxy_does_not_matter_on_loopback(world: Any, name: str) -> None:
+    """Neither the way to the gateway nor the way to an API on this machine needs the proxy."""
+    sign_in = SIGN_INS[name]
+    with sign_in.serve(two_steps, world.root) as google:
+        dead = {"HTTPS_PROXY": "http://127.0.0.1:1", "HTTP_PROXY": "http://127.0.0.1:1"}
+        events = list(geminids.stream_sync("hello", signed_in(world, google, approval="yolo", env=dead)))
+        finished = assert_clear(events, paid(google))
+    assert finished.outcome == "success", finished.failure
+
+
+def assert_only_the_gateway(world: Any, upstream: str) -> None:
+    """A tool's environment names the gateway, and neither the key nor the API."""
+    text = (world.cwd / "env.txt").read_text()
+    named = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+    assert named["GOOGLE_GEMINI_BASE_URL"].startswith("http://127.0.0.1:")
+    assert KEY not in text
+    assert upstream not in text
+
+
+# Forks of the host.
+
+# If the child hangs, it prints its stacks after a while, and ends.
+FORKING = """
+import faulthandler, json, multiprocessing, sys, warnings
+
+import anyio, msgspec
+import geminids
+
+options = msgspec.json.decode(sys.argv[1].encode(), type=geminids.Options)
+manner = sys.argv[2]
+fork = multiprocessing.get_context("fork")
+warnings.simplefilter("ignore", DeprecationWarning)
+
+
+def told(result):
+    used = [used.request for turn in result.turns for used in turn.tokens]
+    failure = result.failure and result.failure.message
+    return [result.outcome, result.usage and result.usage.input, used, failure]
+
+
+def in_child(pipe):
+    faulthandler.dump_traceback_later(40, exit=True)
+    if manner == "idle":
+        pipe.recv()  # holds copies of whatever was open, until the parent is done
+        pipe.send(None)
+    else:
+        pipe.send(told(geminids.ask_sync("hello from the child", options)))
+
+
+async def main():
+    ours, theirs = fork.Pipe()
+    child = fork.Process(target=in_child, args=(theirs,))
+    async with geminids.open_run("hello from the parent", options) as run:
+        async for event in run:
+            if isinstance(event, geminids.ToolStarted) and child.pid is None:
+                child.start()
+    if manner == "idle":
+        ours.send(None)
+    of_child = await anyio.to_thread.run_sync(lambda: ours.recv() if ours.poll(60) else "no answer")
+    child.join(30)
+    print(json.dumps({"parent": told(run.result), "child": of_child, "code": child.exitcode}))
+
+
+anyio.run(main)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork on this system")
+@pytest.mark.parametrize("manner", ["runs", "idle"])
+def test_the_host_forks_in_the_middle_of_a_run(world: Any, manner: str) -> None:
+    """A forked child that runs geminids itself has a gateway of its own, and one that does nothing is in nobody's
+    way: both ends count their own requests, and the API gets the key from gateways only."""
+
+    def script(request: Request) -> Reply | None:
+        if request.method != "stream":
+            return None
+        more = 50 if "child" in request.last_user_text else 0
+        if not request.turn_results:
+            call = Call("run_shell_command", {"command": "env > env.txt"})
+            return Reply(calls=[call], usage=counted(0, more))
+        return Reply(text="done", usage=counted(1, more))
+
+    with SIGN_INS["key"].serve(script, world.root) as google:
+        options = msgspec.json.encode(signed_in(world, google, approval="yolo")).decode()
+        argv = [sys.executable, "-c", FORKING, options, manner]
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=120)
+        asked = paid(google)
+        assert {one.key for one in google.asked} == {KEY}
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout.splitlines()[-1])
+    assert report["code"] == 0, done.stderr
+    for who, sum_of_input in (("parent", 2_001), ("child", 3_001)):
+        if report[who] is not None:
+            outcome, used, numbers, failure = report[who]
+            assert (outcome, used, numbers) == ("success", sum_of_input, [1, 2]), failure
+    expected = ["parent"] * 2 + ["child"] * 2 * (manner == "runs")
+    assert sorted(one.request.last_user_text.split()[-1] for one in asked) == sorted(expected)
+    assert_only_the_gateway(world, google.url)
+
+
+# Many runs at once.
+
+
+def test_fifty_leases_at_once(world: Any) -> None:
+    """Fifty runs share one gateway: fifty clients with a token each send their requests at once, and each lease is
+    told of its own requests only."""
+    import http.client
+
+    from geminids.gateway.credential import ApiKey
+    from geminids.gateway.host import open_lease
+    from geminids.gateway.lease import Lease
+    from geminids.gateway.passing import Passing
+    from geminids.gateway.told import Answered
+    from geminids.gateway.way import Way
+
+    def script(request: Request) -> Reply | None:
+        number = int(request.last_user_text.split()[-1])
+        return Reply(text=f"for {number}", usage=Counted(input=1_000 + number, output=number), method="any")
+
+    told: list[list[Any]] = [[] for _ in range(50)]
+    wrong: list[str] = []
+
+    def client(number: int, port: int, token: str) -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        headers = {"x-goog-api-key": token, "content-type": "application/json"}
+        body = json.dumps({"contents": [{"role": "user", "parts": [{"text": f"I am {number}"}]}]})
+        for _ in range(10):
+            connection.request("POST", f"/v1beta/models/{MODEL}:generateContent", body, headers)
+            answer = connection.getresponse().read().decode()
+            if f'"for {number}"' not in answer:
+                wrong.append(answer)
+        connection.close()
+
+    with FakeGoogle(script, with_key=KEY) as google:
+        leases = [
+            open_lease(Lease(Passing(google.url, ApiKey(KEY), Way()), told[number].append))
+            for number in range(50)
+        ]
+        try:
+            leases[0].begin()
+            port = int(leases[0].url.rpartition(":")[2])
+            threads = [
+                threading.Thread(target=client, args=(number, port, lease.token))
+                for number, lease in enumerate(leases)
+            ]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join(60)
+            assert not any(thread.is_alive() for thread in threads)
+        finally:
+            for lease in leases:
+                lease.close()
+    assert wrong == []
+    assert len(google.asked) == 500
+    for number, messages in enumerate(told):
+        answered = [one for one in messages if isinstance(one, Answered)]
+        assert [one.counts.input for one in answered if one.counts] == [1_000 + number] * 10
+        assert [one.number for one in answered] == list(range(1, 11))
+
+
+@deep
+@pytest.mark.timeout(400)
+def test_fifty_chats_at_once(world: Any) -> None:
+    """Fifty chats in one pool: each has a tool and an answer of its own, and no request is counted for another."""
+
+    def script(request: Request) -> Reply | None:
+        if request.method != "stream":
+            return None
+        number = int(request.last_user_text.split()[-1])
+        if not request.turn_results:
+            return Reply(calls=[Call("glob", {"pattern": f"*.{number}"})], usage=counted(0, number))
+        return Reply(text=f"for {number}", usage=counted(1, number))
+
+    results: dict[int, list[Any]] = {}
+
+    async def one(pool: geminids.Pool, number: int) -> None:
+        async with pool.chat() as chat:
+            results[number] = [event async for event in chat.send(f"I am {number}")]
+
+    async def main(google: Any) -> None:
+        options = signed_in(world, google, start_timeout=300)
+        async with geminids.Pool(options, size=2, chats=25) as pool, anyio.create_task_group() as tasks:
+            for number in range(50):
+                tasks.start_soon(one, pool, number)
+
+    with SIGN_INS["key"].serve(script, world.root) as google:
+        anyio.run(main, google)
+        asked = paid(google)
+    assert len(asked) == 100
+    for number, events in results.items():
+        assert events[-1].answer == f"for {number}", events[-1].failure
+        own = [one for one in asked if one.request.last_user_text == f"I am {number}"]
+        assert requests(events) == served(own)
+        assert [used.request for used in of(events, TokensUsed)] == [1, 2]
+        assert len(of(events, ToolFinished)) == 1

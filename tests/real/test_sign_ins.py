@@ -1,0 +1,273 @@
+"""Every sign-in on every transport: the scripted API's own count is the judge of requests, tokens, models and cost."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+import geminids
+from complete import lawful, of
+from fake_google import Asked
+from geminids import Notice, TokensUsed, ToolFinished
+from geminids.gateway import Call, Reply, Request
+from geminids.gateway import Usage as Counted
+from host_program import Task, host
+from sign_ins import SIGN_INS, SignIn, assert_equal, paid, signed_in
+
+pytestmark = pytest.mark.real
+deep = pytest.mark.deep
+
+OLDEST = "0.54.4"
+HUNT = Path(__file__).parents[1] / "shared" / "key_hunt.py"
+
+
+def table(*quick: tuple[str, str], transports: Sequence[str]) -> pytest.MarkDecorator:
+    """All pairs of sign-in and transport; those that are not `quick` run in the deep set."""
+    rows = [(name, transport) for name in SIGN_INS for transport in transports]
+    return pytest.mark.parametrize(
+        ("name", "transport"),
+        [pytest.param(*row, marks=() if row in quick else deep, id="-".join(row)) for row in rows],
+    )
+
+
+def converse(request: Request) -> Reply | None:
+    """A shell command, a file, then the answer. No two requests use the same tokens, in whichever chat."""
+    if request.method != "stream":
+        return None
+    step = len(request.turn_results)
+    # The number of the chat is in its prompts, the number of the turn at their end.
+    chat, turn = request.last_user_text.split()[1::2]
+    n = 1000 * int(chat) + 100 * int(turn) + step
+    if step == 0:
+        call = Call("run_shell_command", {"command": f"echo of chat {chat}"})
+        return Reply(calls=[call], usage=Counted(input=20_000 + n, output=21, cached=0, thinking=0, tool=0))
+    if step == 1:
+        call = Call("read_file", {"file_path": "a.txt"})
+        return Reply(calls=[call], usage=Counted(input=21_000 + n, cached=15_000 + n, thinking=33, output=7))
+    usage = Counted(input=22_000 + n, cached=16_000, thinking=5 + n, tool=444, output=90)
+    return Reply(text=f"answer {chat} {turn}", usage=usage)
+
+
+def run_headless(options: geminids.Options) -> list[list[Any]]:
+    return [list(geminids.stream_sync("chat 0 turn 0", options))]
+
+
+def run_warm(options: geminids.Options) -> list[list[Any]]:
+    """One chat with two turns."""
+
+    async def talk() -> list[list[Any]]:
+        async with geminids.Pool(options) as pool, pool.chat() as chat:
+            return [[event async for event in chat.send(f"chat 0 turn {turn}")] for turn in range(2)]
+
+    return anyio.run(talk)
+
+
+def run_two_chats(options: geminids.Options) -> list[list[Any]]:
+    """Two chats of one pool at once, with two turns each; the turns of the first chat come first."""
+    turns: dict[tuple[int, int], list[Any]] = {}
+
+    async def talk(pool: geminids.Pool, number: int) -> None:
+        async with pool.chat() as chat:
+            for turn in range(2):
+                prompt = f"chat {number} turn {turn}"
+                turns[number, turn] = [event async for event in chat.send(prompt)]
+
+    async def both() -> None:
+        async with geminids.Pool(options) as pool, anyio.create_task_group() as tasks:
+            for number in range(2):
+                tasks.start_soon(talk, pool, number)
+
+    anyio.run(both)
+    return [turns[key] for key in sorted(turns)]
+
+
+TRANSPORTS = {"headless": run_headless, "warm": run_warm, "two_chats": run_two_chats}
+
+
+def of_turn(asked: Sequence[Asked], prompt: str) -> list[Asked]:
+    """The requests of one turn of one chat: by what the user said last."""
+    return [one for one in asked if one.request.last_user_text == prompt]
+
+
+def check_table(world: Any, sign_in: SignIn, transport: str) -> None:
+    (world.cwd / "a.txt").write_text("hello")
+    with sign_in.serve(converse, world.root) as google:
+        turns = TRANSPORTS[transport](signed_in(world, google, approval="yolo"))
+        asked = paid(google)
+        assert all(sign_in.holds_the_key(google, one) for one in asked)
+    numbers: dict[str, list[int | None]] = {}
+    for events in turns:
+        lawful(events)
+        prompt = next(event for event in events if isinstance(event, geminids.Started)).prompt or ""
+        finished = events[-1]
+        assert (finished.outcome, finished.answer) == (
+            "success",
+            prompt.replace("chat", "answer").replace("turn ", ""),
+        ), finished.failure
+        assert_equal(sign_in, events, of_turn(asked, prompt))
+        assert [tool.status for tool in of(events, ToolFinished)] == ["ok", "ok"]
+        numbers.setdefault(prompt.partition(" turn")[0], []).extend(
+            used.request for used in of(events, TokensUsed)
+        )
+    # No request of one chat was attributed to another one, and none is missing.
+    assert sum(len(of(events, TokensUsed)) for events in turns) == len(asked) == 3 * len(turns)
+    assert all(counted == list(range(1, len(counted) + 1)) for counted in numbers.values()), numbers
+
+
+@table(
+    ("key", "headless"),
+    ("vertex_key", "two_chats"),
+    ("adc", "warm"),
+    ("account", "headless"),
+    transports=tuple(TRANSPORTS),
+)
+def test_the_events_equal_what_the_api_served(make_world: Any, name: str, transport: str) -> None:
+    """Requests, tokens by kind, models and cost of each turn are the API's, request by request."""
+    check_table(make_world("0.61.0"), SIGN_INS[name], transport)
+
+
+@deep
+@table(transports=("headless", "two_chats"))
+def test_the_oldest_release(make_world: Any, name: str, transport: str) -> None:
+    """The same with the oldest supported release."""
+    check_table(make_world(OLDEST), SIGN_INS[name], transport)
+
+
+def six(request: Request) -> Reply | None:
+    """A tool in each of five requests, then an answer."""
+    if request.method != "stream":
+        return None
+    step = len(request.turn_results)
+    usage = Counted(input=1_000 + step, output=10, cached=0, thinking=step)
+    if step == 5:
+        return Reply(text="done", usage=usage)
+    return Reply(calls=[Call("glob", {"pattern": f"*.x{step}"})], usage=usage)
+
+
+def one_turn(options: geminids.Options, transport: str) -> list[Any]:
+    if transport == "headless":
+        return list(geminids.stream_sync("hello", options))
+
+    async def talk() -> list[Any]:
+        async with geminids.Pool(options) as pool, pool.chat() as chat:
+            return [event async for event in chat.send("hello")]
+
+    return anyio.run(talk)
+
+
+@table(("vertex_key", "headless"), ("account", "warm"), transports=("headless", "warm"))
+def test_a_budget_of_three_requests_sends_three(make_world: Any, name: str, transport: str) -> None:
+    """The agent wants six requests. Three are sent, and they are the ones that are reported."""
+    world, sign_in = make_world("0.61.0"), SIGN_INS[name]
+    with sign_in.serve(six, world.root) as google:
+        events = one_turn(signed_in(world, google, max_requests=3), transport)
+        asked = paid(google)
+    assert len(asked) == 3
+    assert events[-1].outcome == "over_budget", events[-1]
+    assert "3 of 3 requests" in events[-1].reason
+    assert_equal(sign_in, events, asked)
+
+
+@table(("adc", "headless"), ("account", "warm"), transports=("headless", "warm"))
+def test_record_then_replay_without_the_server(make_world: Any, name: str, transport: str) -> None:
+    """A recorded run is replayed when its API is gone: the same answer and tokens, and it costs nothing."""
+    world, sign_in = make_world("0.61.0"), SIGN_INS[name]
+    cassette = world.root / "cassette.jsonl"
+    with sign_in.serve(six, world.root) as google:
+        options = signed_in(world, google, record=str(cassette))
+        recorded = one_turn(options, transport)
+        asked = paid(google)
+        env = google.env
+    assert_equal(sign_in, recorded, asked)
+    stored = cassette.read_bytes()
+    assert not [secret for secret in _secrets(env) if secret.encode() in stored]
+    replayed = one_turn(geminids.Options(**_fields(options), replay=str(cassette)), transport)
+    finished = replayed[-1]
+    assert (finished.outcome, finished.answer) == ("success", "done"), finished.failure
+    assert _tokens(replayed) == _tokens(recorded)
+    assert (finished.cost.usd, finished.cost.basis) == (0, "exact")
+
+
+def _fields(options: geminids.Options) -> dict[str, Any]:
+    names = ("cwd", "gemini", "model", "env", "grace", "approval")
+    return {name: getattr(options, name) for name in names}
+
+
+def _secrets(env: dict[str, str]) -> list[str]:
+    names = ("GEMINI_API_KEY", "GOOGLE_API_KEY", "GOOGLE_CLOUD_ACCESS_TOKEN")
+    return [env[name] for name in names if env.get(name)] + ["ya29.", "made-up-refresh-token"]
+
+
+def _tokens(events: list[Any]) -> list[Any]:
+    return [
+        (one.request, one.model, one.input, one.cached, one.output, one.thinking)
+        for one in of(events, TokensUsed)
+    ]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux can close a process to its own user")
+@table(("vertex_key", "headless"), ("adc", "warm"), ("account", "headless"), transports=("headless", "warm"))
+def test_no_tool_finds_the_credential(make_world: Any, name: str, transport: str) -> None:
+    """An unprivileged host that called `protect_host()`: the key, the access token and the refresh token are in no
+    tool's environment, arguments, files or memory. An account login stays with the CLI, and a notice says so."""
+    world, sign_in = make_world("0.61.0"), SIGN_INS[name]
+    (world.root / "google").mkdir()
+    with sign_in.serve(None, world.root / "google") as google:
+        needles = _needles(sign_in, google)
+        google._function = hunting(needles)
+        options = signed_in(world, google, approval="yolo")
+        report = host(Task(options=options, warm=transport == "warm", protect=True), powerless=True)
+        assert all(sign_in.holds_the_key(google, one) for one in paid(google))
+    (events,) = report.events
+    assert events, report.stderr
+    assert (events[-1].outcome, events[-1].answer) == ("success", "done"), events[-1]
+    hunts = [json.loads(file.read_text().removeprefix("HUNT")) for file in sorted(world.cwd.glob("hunt-*"))]
+    assert len(hunts) == len(needles)
+    for hunt in hunts:
+        assert hunt["read"]["of the run"] >= 1
+        assert hunt["read"]["file"] >= 1
+        for kind in ("environ", "fd", "mem"):
+            assert hunt["host"] in hunt["closed"][kind]
+    notices = of(events, Notice, code="gateway")
+    if sign_in.name == "account":
+        assert "own environment" in hunts[0]["found"]
+        assert [(notice.level, "login stays with the CLI" in notice.message) for notice in notices] == [
+            ("info", True)
+        ]
+    else:
+        assert [hunt["found"] for hunt in hunts] == [[]] * len(hunts)
+        assert notices == []
+    assert not [needle for needle in needles if needle in report.stdout + report.stderr]
+
+
+def _needles(sign_in: SignIn, google: Any) -> list[str]:
+    if sign_in.name == "adc":
+        return ["ya29.fake-1", "1//made-up-refresh-token", "made-up-secret"]
+    return _secrets(google.env)[:1]
+
+
+def hunting(needles: Sequence[str]) -> Any:
+    """A script that has the agent look for these texts, each given in two halves."""
+
+    def words(number: int, needle: str) -> str:
+        half = len(needle) // 2
+        argv = [sys.executable, "-IS", str(HUNT), needle[:half], needle[half:], "--memory"]
+        return f"{shlex.join(argv)} > hunt-{number}.json"
+
+    command = " && ".join(words(number, needle) for number, needle in enumerate(needles))
+
+    def script(request: Request) -> Reply | None:
+        if request.method != "stream":
+            return None
+        if request.turn_results:
+            return Reply(text="done")
+        return Reply(calls=[Call("run_shell_command", {"command": command})])
+
+    return script

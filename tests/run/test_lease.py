@@ -1,0 +1,215 @@
+"""The gateway as a run uses it: its messages reach the run's loop, and its lease holds the key back."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from geminids import Options
+from geminids.gateway import host
+from geminids.gateway.lease import TOKEN_PREFIX
+from geminids.gateway.purse import Limits, Purse
+from geminids.gateway.route import Route
+from geminids.gateway.told import Remark
+from geminids.launch.gateway_env import NO_KEY, gateway_environment
+from geminids.launch.refused import Refused
+from geminids.run.lease import DAY_BOOKED, Mailbox, RunLease
+
+KEY = "AIzaSy-not-a-real-key-0123456789"
+BY_KEY = Route(kind="gateway", sign_in="api_key", key=KEY)
+VERTEX = Route(kind="gateway", sign_in="vertex_key", api="vertex", key=KEY)
+
+
+@pytest.fixture
+def leases() -> Iterator[Callable[..., RunLease]]:
+    """Makes leases, and closes them."""
+    made: list[RunLease] = []
+
+    def make(shares_process: bool = False, budgets: tuple[Purse, ...] = (), **fields: Any) -> RunLease:
+        made.append(RunLease(Options(**fields), shares_process=shares_process, budgets=budgets))
+        return made[-1]
+
+    yield make
+    for lease in made:
+        lease.close()
+
+
+def test_the_cli_gets_a_token_and_no_key(leases: Callable[..., RunLease]) -> None:
+    """A second attempt of the run gets the same."""
+    lease = leases()
+    endpoint = lease.connect(BY_KEY, {"GEMINI_API_KEY": KEY})
+    assert endpoint.token.startswith(TOKEN_PREFIX)
+    assert KEY not in str(gateway_environment({"GEMINI_API_KEY": KEY, "COPY": KEY}, BY_KEY, endpoint))
+    assert lease.connect(BY_KEY, {}) == endpoint
+    assert (lease.is_open, lease.is_dead, lease.busy) == (True, False, False)
+
+
+def test_two_leases_have_one_gateway_and_two_tokens(leases: Callable[..., RunLease]) -> None:
+    """The process has one port."""
+    one, two = leases().connect(BY_KEY, {}), leases().connect(BY_KEY, {})
+    assert one.url == two.url
+    assert one.token != two.token
+
+
+def test_a_chat_gives_its_token_to_its_session(leases: Callable[..., RunLease]) -> None:
+    """The process serves other chats too. With Vertex each chat has a process, and the token is in its environment."""
+    shared = leases(shares_process=True)
+    assert shared.connect(BY_KEY, {}).token == NO_KEY
+    assert (shared.session_token or "").startswith(TOKEN_PREFIX)
+    own = leases(shares_process=True)
+    assert own.connect(VERTEX, {}).token.startswith(TOKEN_PREFIX)
+    assert own.session_token is None
+
+
+def test_a_gateway_that_has_ended_is_replaced(leases: Callable[..., RunLease]) -> None:
+    """The lease keeps its token and what it has spent, and forgets that the old gateway has ended."""
+    lease = leases()
+    before = lease.connect(BY_KEY, {})
+    lease.begin()
+    assert host._host is not None
+    server = host._host._server
+    server.close()
+    assert lease.is_dead
+    after = lease.connect(BY_KEY, {})
+    assert (after.token, after.url != before.url) == (before.token, True)
+    assert lease.mailbox.take() == []
+
+
+@pytest.mark.parametrize(
+    ("route", "fields", "message"),
+    [
+        (Route(kind="gateway", sign_in="api_key", key="two words"), {}, "characters that no key has"),
+        (Route(kind="gateway", sign_in="api_key", key=KEY, base_url="ftp://x"), {}, "base URL"),
+        (BY_KEY, {"key_from": "file:/nowhere/key"}, "key_from"),
+        (Route(kind="gateway"), {"replay": "/nowhere/talk.jsonl"}, "cassette"),
+        (
+            Route(kind="gateway", sign_in="vertex_credentials", api="vertex", project="p", location="l1"),
+            {},
+            "credentials",
+        ),
+    ],
+    ids=["key", "base URL", "key_from", "replay", "no credentials"],
+)
+def test_what_cannot_be_opened_is_refused(
+    leases: Callable[..., RunLease], route: Route, fields: dict[str, Any], message: str
+) -> None:
+    """Before anything is started, with the reason and the next step."""
+    lease = leases(**fields)
+    with pytest.raises(Refused, match=message) as refused:
+        lease.connect(route, {"NO_GCE_CHECK": "true"})
+    assert refused.value.failure.hint
+    assert not lease.is_open
+
+
+def test_a_day_is_booked_once(
+    leases: Callable[..., RunLease], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run inside a run is told by a variable that the outer one books; its own limits still hold."""
+    monkeypatch.setenv("GEMINIDS_HOME", str(tmp_path))
+    outer = leases(day_requests=2)
+    variables = outer.connect(BY_KEY, {}).variables
+    assert set(variables) == {DAY_BOOKED}
+    inner = leases(day_requests=2)
+    inner.connect(BY_KEY, variables)
+    (booking,), (checking,) = outer.budgets, inner.budgets
+    for _ in range(3):
+        checking.take("m", 4)
+    assert booking.spent.requests == 0
+    for _ in range(2):
+        assert not hasattr(booking.take("m", 4), "hint")
+    assert "2 of 2 requests" in str(checking.take("m", 4))
+    assert leases().connect(BY_KEY, {}).variables == {}
+
+
+def test_a_shared_budget_is_seen_by_all(leases: Callable[..., RunLease]) -> None:
+    """It holds beside the run's own."""
+    purse = Purse("all", Limits(requests=1))
+    lease = leases(budgets=(purse,), max_requests=5)
+    assert lease.has_budget
+    lease.connect(BY_KEY, {})
+    assert lease.budgets[0] is purse
+    assert len(lease.budgets) == 2
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_messages_from_another_thread_wake_the_loop(backend: str) -> None:
+    """In their order, none lost, on both kinds of loop."""
+
+    async def main() -> list[str]:
+        box = Mailbox()
+        thread = threading.Thread(target=lambda: deque(map(box.put, map(remark, range(1000))), maxlen=0))
+        found: list[str] = []
+        with anyio.fail_after(10):
+            thread.start()
+            while len(found) < 1000:
+                await box.wait()
+                found += [message.text for message in box.take() if isinstance(message, Remark)]
+        thread.join()
+        box.close()
+        return found
+
+    assert anyio.run(main, backend=backend) == [str(number) for number in range(1000)]
+
+
+def remark(number: int | str) -> Remark:
+    return Remark(code="x", text=str(number))
+
+
+def test_what_comes_before_and_after_is_kept() -> None:
+    """Before there is a loop, and after it has gone; closing twice does no harm."""
+    box = Mailbox()
+    box.put(remark("early"))
+
+    async def main() -> None:
+        with anyio.fail_after(1):
+            await box.wait()
+
+    anyio.run(main)
+    assert box.take() == [remark("early")]
+    box.close()
+    box.close()
+    box.put(remark("late"))
+    assert box.take() == [remark("late")]
+
+
+def test_waking_without_a_message() -> None:
+    """Whoever waits for something else looks again."""
+
+    async def main() -> None:
+        box = Mailbox()
+
+        async def wake() -> None:
+            await anyio.sleep(0.01)
+            box.wake()
+
+        with anyio.fail_after(5):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(wake)
+                await box.wait()
+        assert box.take() == []
+        box.close()
+
+    anyio.run(main)
+
+
+def test_no_descriptor_is_left() -> None:
+    """A hundred boxes that were waited for."""
+    before = len(os.listdir("/proc/self/fd"))
+
+    async def main() -> None:
+        for number in range(100):
+            box = Mailbox()
+            with anyio.move_on_after(0):
+                await box.wait()
+            box.put(remark(number))
+            box.close()
+
+    anyio.run(main)
+    assert len(os.listdir("/proc/self/fd")) <= before + 1

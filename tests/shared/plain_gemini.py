@@ -1,0 +1,26 @@
+"""The user's own `gemini`, without any of ours: also one that is too old for geminids to run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from geminids.toolchain import find
+
+__all__ = ["plain_gemini"]
+
+
+def plain_gemini(world: Any, *flags: str, cwd: Path | None = None) -> subprocess.CompletedProcess[bytes]:
+    """Run the world's release with these flags, in the world's home and against its scripted model."""
+    gemini = find(world.version, places=world.places)
+    settings = world.home / ".gemini" / "settings.json"
+    settings.parent.mkdir(exist_ok=True)
+    settings.write_text('{"security": {"auth": {"selectedType": "gemini-api-key"}}}')
+    env = {**os.environ, **world.gateway.env, "HOME": str(world.home), "TMPDIR": str(world.tmp)}
+    env["GEMINI_CLI_TRUST_WORKSPACE"] = "true"
+    argv = [*gemini.command(world.places), "--model=flash", *flags]
+    return subprocess.run(
+        argv, cwd=cwd or world.cwd, env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=120
+    )
