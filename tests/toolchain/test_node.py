@@ -76,14 +76,22 @@ def test_a_broken_record_is_no_harm(machine: Machine) -> None:
     assert (machine.places.root / "seen.json").read_text().startswith('{"')
 
 
-@pytest.mark.parametrize(("version", "expected"), [("20.20.2", False), ("22.7.0", False), ("22.8.0", True)])
-def test_arguments(machine: Machine, version: str, expected: bool) -> None:
-    """The compile cache is set by a preloaded file where Node knows it, the heap to half of the memory."""
+@pytest.mark.parametrize("version", ["20.20.2", "24.0.0"])
+def test_arguments(machine: Machine, version: str) -> None:
+    """Each Node gets the preloaded file, and half of the memory as its heap."""
     arguments = node_arguments(Node(Path("node"), version, "path"), machine.places)
-    assert ("--require" in arguments) is expected
-    assert (machine.places.root / "preload.cjs").exists() is expected
+    assert arguments[arguments.index("--require") + 1] == str(machine.places.root / "preload.cjs")
     heaps = [word for word in arguments if word.startswith("--max-old-space-size=")]
     assert len(heaps) == 1
+
+
+def test_a_preloaded_file_of_another_release_is_replaced(machine: Machine) -> None:
+    """The file is written anew if its content differs."""
+    machine.places.root.mkdir()
+    preload = machine.places.root / "preload.cjs"
+    preload.write_text("throw 'old'")
+    node_arguments(Node(Path("node"), "24.0.0", "path"), machine.places)
+    assert "setBlocking" in preload.read_text()
 
 
 def test_environment_stays_clean(machine: Machine) -> None:

@@ -6,6 +6,7 @@ import contextvars
 import errno
 import os
 import socket
+import sys
 import threading
 import time
 from collections import deque
@@ -106,6 +107,10 @@ class Gateway:
 
     def begin(self) -> None:
         """Answer from now on; does nothing where that is so already."""
+        if sys.version_info < (3, 12):
+            # anyio parses its own source when it is imported (anyio/_lazyimport.py). Two threads that do so at once
+            # raise "AST constructor recursion depth mismatch" on Python 3.11 (CPython gh-106905).
+            import anyio.abc  # noqa: F401
         with self._changed:
             if self._thread is not None or self._stopped:
                 return

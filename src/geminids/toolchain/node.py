@@ -42,8 +42,16 @@ _COMMON = (
 )
 
 _PRELOAD = """\
-// Written by geminids. Keeps V8's compiled code of Gemini CLI beside this file; an argument of node and
-// not NODE_COMPILE_CACHE, since the CLI hands its environment to every program that its shell tool runs.
+// Written by geminids and loaded by node before Gemini CLI.
+
+// The CLI calls process.exit while output is still queued: with a full pipe, the end of a long answer and the result
+// line are lost. Blocking writes queue nothing. An ACP process answers requests and must not wait for its reader.
+if (!process.argv.includes("--acp")) {
+  for (const stream of [process.stdout, process.stderr]) stream._handle?.setBlocking?.(true);
+}
+
+// Keep V8's compiled code of the CLI beside this file. NODE_COMPILE_CACHE would do the same for every Node program
+// that the shell tool runs, because the CLI passes its environment on.
 const { join } = require("node:path");
 require("node:module").enableCompileCache?.(join(__dirname, "compile-cache"));
 """
@@ -102,7 +110,7 @@ def npm_script(node: Node) -> Path | None:
 
 
 def node_arguments(node: Node, places: Places, *, lasting: bool = False) -> tuple[str, ...]:
-    """What `node` gets before the script: heap and compile cache. A `lasting` process shall stay small.
+    """Arguments of `node` before the script: heap, blocking output, compile cache. A `lasting` process stays small.
 
     As arguments and never as NODE_OPTIONS: the environment would reach the user's own Node programs.
     """
@@ -114,14 +122,13 @@ def node_arguments(node: Node, places: Places, *, lasting: bool = False) -> tupl
     if lasting:
         # 30 sessions with two turns each: 302 MB instead of 370, at the same speed (1 MB: 297, but turns of 36 ms).
         arguments.append("--max-semi-space-size=4")
-    if node.has_compile_cache:
-        if not lasting:
-            # The CLI makes so much garbage when it loads that collecting it takes a tenth of the start: 976 ms
-            # became 916 with Node 24, for 23 MB. With Node 20 it takes longer.
-            arguments += ["--min-semi-space-size=64", "--max-semi-space-size=64"]
-        preload = _preload(places)
-        if preload:
-            arguments += ["--require", str(preload)]
+    elif node.has_compile_cache:
+        # The CLI makes so much garbage when it loads that collecting it takes a tenth of the start: 976 ms became 916
+        # with Node 24, for 23 MB. With Node 20 it takes longer.
+        arguments += ["--min-semi-space-size=64", "--max-semi-space-size=64"]
+    preload = _preload(places)
+    if preload:
+        arguments += ["--require", str(preload)]
     return tuple(arguments)
 
 
@@ -171,14 +178,14 @@ def _calm_place(places: Places) -> Path:
 def _preload(places: Places) -> Path | None:
     file = places.root / "preload.cjs"
     try:
-        if file.stat().st_size == len(_PRELOAD.encode()):
+        if file.read_bytes() == _PRELOAD.encode():
             return file
     except OSError:
         pass
     try:
         write_private(file, _PRELOAD.encode())
     except OSError:
-        return None  # a folder that cannot be written costs the speed, not the run
+        return None  # The run works without it: it starts slower, and a slow reader can lose the end of its output.
     return file
 
 
