@@ -11,6 +11,7 @@ from importlib import import_module
 import click
 
 from geminids.errors import GeminidsError, OptionsError
+from geminids.log import LEVELS
 
 __all__ = ["app", "main"]
 
@@ -58,6 +59,9 @@ class _Commands(click.Group):
 @click.version_option(package_name="geminids", message="geminids %(version)s")
 def app() -> None:
     """Run Gemini CLI, and always know the truth about the run."""
+    level = os.environ.get("GEMINIDS_LOG", "")
+    if level and level.lower() not in LEVELS:
+        raise click.UsageError(f"GEMINIDS_LOG is {level!r}; use one of: {', '.join(LEVELS)}")
 
 
 def main() -> None:

@@ -6,7 +6,6 @@ Imported by the first request that needs a token; google-auth is imported in the
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import re
 import threading
@@ -28,10 +27,11 @@ from geminids.gateway.credential import SignInError, credentials_file, read_cred
 from geminids.gateway.fork import importing
 from geminids.gateway.upstream import UpstreamFault
 from geminids.gateway.way import Way, read_address
+from geminids.log import get_logger
 
 __all__ = ["AccessToken", "TokenSource", "token_source"]
 
-_logger = logging.getLogger("geminids.gateway")
+_log = get_logger("gateway")
 
 _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 _TOKEN_URI = "https://oauth2.googleapis.com/token"
@@ -106,7 +106,7 @@ class TokenSource:
         except SignInError as refused:
             error = refused
         except Exception as problem:
-            _logger.exception("obtaining an access token failed")
+            _log.error("obtaining an access token failed", error=problem)
             error = SignInError(401, f"No access token for Vertex AI: {type(problem).__name__}.")
         with self._lock:
             self._pending = None

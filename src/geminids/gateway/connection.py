@@ -15,8 +15,11 @@ from geminids.gateway.encode import error_body
 from geminids.gateway.line import Line
 from geminids.gateway.request import Request
 from geminids.gateway.upstream import Body, Cut, Head, Part, Stall, Upstream, UpstreamFault, Wait, closing
+from geminids.log import get_logger
 
 __all__ = ["MOST_BODY", "Connection", "House"]
+
+_log = get_logger("gateway")
 
 MOST_BODY = 256 * 1024 * 1024
 # Enough for whatever is refused anyway: a stranger shall not fill the host's memory.
@@ -136,6 +139,7 @@ class Connection:
             self._house.failed(f"request {request.n}: {fault.kind}: {fault.message}")
             raise _Reset from None
         except Exception as error:
+            _log.warning("request %d: writing its answer failed", request.n, error=error)
             self._house.failed(f"request {request.n}: {type(error).__name__}: {error}")
             if self._http.our_state is not h11.SEND_RESPONSE:
                 raise _Reset from None

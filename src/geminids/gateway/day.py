@@ -16,8 +16,11 @@ from geminids.config.flock import FileLock
 from geminids.config.places import private_dir
 from geminids.gateway.purse import Limits, PriceOf, Purse, Settle, Spending, over_budget
 from geminids.gateway.told import Halt
+from geminids.log import get_logger
 
 __all__ = ["DayPurse", "Entry"]
+
+_log = get_logger("gateway")
 
 _TAIL = 4096
 # Whoever has the lock needs it for microseconds; a process that was stopped with it must not stop us.
@@ -108,8 +111,9 @@ class DayPurse(Purse):
                 before, whole = _last(fd)
                 what = "spent" if spent.requests else "given back"
                 self._write(fd, whole, what, model, spent, before - wanted + spent)
-        except OSError:
-            pass  # what was held stays spent; the next request hears of it, since it cannot be written down either
+        except OSError as error:
+            # What was held stays spent. The next request reports it, since it cannot be written either.
+            _log.warning("the day's budget cannot be written", error=error)
 
     def _write(self, fd: int, whole: bool, what: str, model: str, one: Spending, total: Spending) -> None:
         entry = Entry(

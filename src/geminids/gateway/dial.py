@@ -19,8 +19,11 @@ from geminids.gateway.fork import close_in_child
 from geminids.gateway.line import Line
 from geminids.gateway.upstream import UpstreamFault
 from geminids.gateway.way import Address, Proxy, Way
+from geminids.log import get_logger
 
 __all__ = ["dial"]
+
+_log = get_logger("gateway")
 
 _CONNECT_SECONDS = 30
 # How long an address may keep us waiting before the next one is tried as well (RFC 8305).
@@ -210,8 +213,9 @@ def _context(way: Way) -> ssl.SSLContext:
     if way.more_ca is not None:
         try:
             context.load_verify_locations(way.more_ca)
-        except (OSError, ssl.SSLError):
-            pass  # as Node does, which says so on stderr
+        except (OSError, ssl.SSLError) as error:
+            # As Node does, which prints a warning.
+            _log.warning("the extra certificates cannot be loaded", error=error)
     return context
 
 

@@ -7,8 +7,11 @@ import re
 import stat
 
 from geminids.errors import KeyProblem
+from geminids.log import get_logger
 
 __all__ = ["read_key"]
+
+_log = get_logger("gateway")
 
 _USUAL_NAME = "GEMINI_API_KEY"
 _NAMED = re.compile(r"(?:export[ \t]+)?([A-Za-z_]\w*)[ \t]*=[ \t]*(.*)")
@@ -106,7 +109,8 @@ def _from_keyring(place: str) -> str:
     try:
         key = keyring.get_password(service, user)
     except Exception as error:
-        # Its message is a backend's, and may say anything.
+        # Its message is a backend's, and may say anything: it is neither shown nor logged.
+        _log.warning("the keyring failed with %s", type(error).__name__)
         raise KeyProblem(
             f"the keyring cannot be asked for {service}/{user}: {type(error).__name__}",
             hint="See that a keyring is there and unlocked (`python -m keyring diagnose`), or use file:PATH.",

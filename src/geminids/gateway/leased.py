@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 import zlib
@@ -21,13 +20,14 @@ from geminids.gateway.roles import role_of
 from geminids.gateway.told import Answered, Halt, RequestRole, Waiting
 from geminids.gateway.under_way import HELD, UnderWay
 from geminids.gateway.upstream import Body, Cut, Head, Mismatch, Part, UpstreamFault, closing
+from geminids.log import get_logger
 
 if TYPE_CHECKING:
     from geminids.gateway.purse import Hold
 
 __all__ = ["Leased"]
 
-_log = logging.getLogger("geminids.gateway")
+_log = get_logger("gateway")
 
 # What costs tokens, and says how many or is told by its input.
 _BY_TOKEN = ("stream", "generate", "embed")
@@ -46,6 +46,7 @@ class Leased:
         try:
             lease = authorize(request, self._leases, self._port())
         except Unauthorized as refused:
+            _log.warning("refused a request with %d: %s", refused.status, refused.message)
             for part in _refusal(refused.status, refused.message, close=True):
                 yield part
             return
@@ -55,6 +56,7 @@ class Leased:
         try:
             halt = await visit.admitted()
             if halt is not None:
+                _log.warning("refused request %d (%s): %s", request.n, request.model, halt.message)
                 for part in _refusal(403, halt.message):
                     yield part
                 return
@@ -71,15 +73,17 @@ class Leased:
                     yield part
             visit.over(whole=True)
         except UpstreamFault as fault:
+            _log.info("request %d (%s) failed upstream: %s", request.n, request.model, fault)
             visit.over(whole=False, fault=fault)
             # The CLI sees what it would have seen without us: a connection that breaks.
             yield Cut()
         except Mismatch as mismatch:
+            _log.warning("refused request %d (%s): %s", request.n, request.model, mismatch.message)
             lease.tell(Halt(kind="mismatch", message=mismatch.message, hint=mismatch.hint))
             for part in _refusal(400, mismatch.message):
                 yield part
         except Exception as error:
-            _log.exception("request %s failed in the gateway", request)
+            _log.error("request %d (%s) failed in the gateway", request.n, request.model, error=error)
             visit.over(whole=False, fault=_own_fault(error))
             yield Cut()
         finally:

@@ -8,7 +8,6 @@ search, web fetch, compression, loop checks, and answers that the CLI discarded.
 
 from __future__ import annotations
 
-import logging
 import os
 import stat
 from collections.abc import Callable, Iterator
@@ -18,10 +17,11 @@ import msgspec
 
 from geminids.config.places import Places, private_dir
 from geminids.gateway.told import Tokens
+from geminids.log import get_logger
 
 __all__ = ["LoggedRequest", "RequestFacts", "RequestLog", "read_request_log"]
 
-_log = logging.getLogger("geminids.gateway")
+_log = get_logger("gateway")
 
 # Session files hold the accepted answers of these roles.
 _CONVERSATION_ROLES = ("main", "subagent")
@@ -147,7 +147,7 @@ class RequestLog:
             self._places = self._places or Places.of()
             _append(_encode(entry), self._places)
         except Exception as error:
-            _log.warning("request %d of run %s is not logged: %s", entry.request, self._run_id, error)
+            _log.warning("request %d of run %s is not logged", entry.request, self._run_id, error=error)
             if self._has_failed:
                 return None
             self._has_failed = True

@@ -18,6 +18,7 @@ from geminids.errors import GeminidsError
 from geminids.gateway.fork import close_in_child, importing
 from geminids.gateway.request import Request, key_of
 from geminids.gateway.upstream import Head, Upstream
+from geminids.log import get_logger
 
 if TYPE_CHECKING:
     import asyncio
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from geminids.gateway.script import Reply, ReplyFields, ScriptLike
 
 __all__ = ["Gateway"]
+
+_log = get_logger("gateway")
 
 # A burst of connections that the listener drops costs the CLI 5 s of sleep each.
 _BACKLOG = 4096
@@ -285,6 +288,7 @@ class Gateway:
             anyio.run(self._serve, backend="asyncio")
         except BaseException as error:  # Nobody above this would see it.
             why = f"{type(error).__name__}: {error}"
+            _log.error("the gateway ended", error=error)
             self.failed(f"the gateway ended: {why}")
         else:
             why = "it was closed"
@@ -307,6 +311,7 @@ class Gateway:
             try:
                 await Connection(line, self).serve()
             except Exception as error:
+                _log.warning("a connection failed", error=error)
                 self.failed(f"a connection failed: {type(error).__name__}: {error}")
             finally:
                 line.close()

@@ -7,7 +7,11 @@ import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 
+from geminids.log import get_logger
+
 __all__ = ["Child", "spawn", "taskkill"]
+
+_log = get_logger("process")
 
 
 def taskkill(pid: int, *, force: bool) -> tuple[str, ...]:
@@ -154,6 +158,7 @@ def spawn(argv: Sequence[str], *, cwd: str, env: Mapping[str, str]) -> Child:
         bufsize=0,
         start_new_session=True,
     )
+    _log.info("spawned pid %d in %s: %s", popen.pid, cwd, " ".join(argv))
     return Child(popen)
 
 

@@ -14,6 +14,7 @@ import msgspec
 from geminids.errors import SessionError
 from geminids.events.model import EndedProcess, Level, Usage
 from geminids.launch.plan import Refused
+from geminids.log import get_logger
 from geminids.options import Options
 from geminids.run.attempts import After, Attempts
 from geminids.run.claim import Claim
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from geminids.sessions.listing import SessionInfo
 
 __all__ = ["Attempting"]
+
+_log = get_logger("run")
 
 # What was put around the caller's prompt is in the session; and our own words are text and nothing else.
 _SAID_BEFORE: dict[str, Any] = {
@@ -166,6 +169,7 @@ class Attempting:
             text = f"the CLI could not be started: {error.strerror or error}"
         except Exception as error:
             # A mistake of ours must not cost the caller what the run had come to.
+            _log.error("the next attempt could not be started", error=error)
             text = f"geminids itself failed: {type(error).__name__}: {error}"
         self._tell("error", f"no further attempt: {text}")
         return ending
@@ -231,6 +235,7 @@ class Attempting:
         return None if self._until is None else max(self._until - time.monotonic(), 0.0)
 
     def _tell(self, level: Level, text: str) -> None:
+        _log.info("%s", text)
         # Not `attempt`: that is the CLI's own, which tries a request again.
         self._recorder.notice(level, "next_attempt", self.redacted(text))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -16,6 +15,7 @@ from geminids.events.cost import Basis, Cost, ModelCost
 from geminids.events.model import ModelUsage, TokensUsed, Usage
 from geminids.launch.auth import AuthMode
 from geminids.launch.refused import Refused
+from geminids.log import get_logger
 from geminids.options import Options
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Prices", "check_prices", "load_prices_early"]
 
-_log = logging.getLogger("geminids.run")
+_log = get_logger("run")
 
 
 class Prices:
@@ -53,9 +53,9 @@ class Prices:
 
             warm_up()
             self._table = None if self._file is None else read_prices(self._file)
-        except Exception:
+        except Exception as error:
             # Pricing must not end a run: its requests then have no price, and its cost is unknown.
-            _log.exception("the prices cannot be loaded")
+            _log.error("the prices cannot be loaded", error=error)
             self._has_failed = True
         self.loaded = True
 
@@ -133,8 +133,8 @@ class Prices:
             tier = None if at is not None else 0
             by_list = price_of(model, tokens, day, tier_for=tier)
             own = price_of(model, tokens, day, self._table, tier_for=tier) if self._table else by_list
-        except Exception:
-            _log.exception("model %s cannot be priced", model)
+        except Exception as error:
+            _log.error("model %s cannot be priced", model, error=error)
             return None, None
         listed = None if by_list is None else by_list.usd
         if own is None or (self._auth_mode != "key" and own.source != "table"):

@@ -11,7 +11,11 @@ from typing import Any
 
 import msgspec
 
+from geminids.log import get_logger
+
 __all__ = ["Checked", "candidates", "checked", "validator_of"]
+
+_log = get_logger("run")
 
 _FENCE = re.compile(r"[ \t]*(`{3,}|~{3,})[ \t]*([^\s`]*)")
 # Where a value can begin in prose: a brace or bracket that JSON could go on behind.
@@ -167,6 +171,7 @@ def _problems(validator: Any, value: Any) -> Iterator[str]:
             if error.context and (inner := best_match([error])) is not None and inner is not error:
                 yield _told(inner)  # "not valid under any of the given schemas" helps nobody
     except Exception as error:  # a `$ref` to a server, a schema that leads to itself
+        _log.debug("the schema cannot be used", error=error)
         yield _shortened(f"the schema cannot be used: {type(error).__name__}: {error}", _LONGEST_PROBLEM)
 
 

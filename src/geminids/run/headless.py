@@ -10,6 +10,7 @@ from geminids.events.from_stream import StreamTranslator
 from geminids.events.model import EndedProcess, Event, TokensUsed, Usage
 from geminids.gateway.request_log import RequestLog
 from geminids.launch.plan import Plan
+from geminids.log import mask_in_logs
 from geminids.options import Options
 from geminids.process.child import Child, spawn
 from geminids.process.guard import guard_run, release_run
@@ -80,7 +81,7 @@ class HeadlessLane:
         self._plan = plan
         self._options = options
         self._recorder = recorder
-        self._redactor = Redactor(plan.secrets)
+        self._redactor = mask_in_logs(Redactor(plan.secrets))
         self._unsent = b""
         self._over: anyio.Event | None = None
         self._stopping = Stopping()

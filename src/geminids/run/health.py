@@ -10,6 +10,7 @@ import msgspec
 from geminids.events.model import Notice
 from geminids.launch.home import SourceHome, secrets_in_files
 from geminids.launch.plan import Refused, make_plan
+from geminids.log import get_logger
 from geminids.options import Options
 from geminids.redact import Redactor, secrets_of
 from geminids.run import checks, sign_in
@@ -20,6 +21,8 @@ from geminids.toolchain import Gemini, models_of
 from geminids.wire.hints import hint_for
 
 __all__ = ["Check", "Level", "check_environment", "probe_options", "would_work"]
+
+_log = get_logger("doctor")
 
 _PROMPT = "Reply with the one word OK. Use no tool."
 # So that an API that cannot be reached fails in seconds with its reason, not after ten tries by the clock.
@@ -174,6 +177,7 @@ def _believe(found: Sequence[Check], options: Options) -> list[Check]:
 
 
 def _broken(code: str, error: Exception) -> Check:
+    _log.error("check %s failed", code, error=error)
     detail = f"the check itself failed: {type(error).__name__}: {error}"
     return Check(code, "error", detail, "Report this: the check is at fault, or the machine is very unusual.")
 
@@ -186,7 +190,8 @@ def _secrets(options: Options, environ: Mapping[str, str]) -> frozenset[str]:
         if not isinstance(source, SourceHome):
             source = SourceHome("none", scene.cwd, {})
         return secrets_of(scene.env) | secrets_of(environ) | secrets_in_files(source, str(scene.cwd))
-    except Exception:
+    except Exception as error:
+        _log.debug("the secrets in env files cannot be read", error=error)
         return secrets_of(environ)
 
 

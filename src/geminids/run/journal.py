@@ -11,6 +11,7 @@ from geminids.events.from_journal import JournalTranslator, Truth, at_of
 from geminids.events.ledger import Ledger
 from geminids.events.model import Event
 from geminids.launch.plan import Plan
+from geminids.log import get_logger
 from geminids.options import Options
 from geminids.redact import Redactor
 from geminids.run.merge import Merge
@@ -19,6 +20,8 @@ from geminids.sessions.follow import Follower
 from geminids.wire.journal import Header, Message, decode_record
 
 __all__ = ["Heard", "Journal", "Translator", "journal_of_run"]
+
+_log = get_logger("run")
 
 # Between two looks: while a tool runs or an event waits, and while nothing does.
 _SOON, _IDLE = 0.02, 0.1
@@ -115,6 +118,7 @@ class Journal:
                 self._look()
             except Exception as error:
                 # Anybody can write to these files, the agent too: nothing in them may cost the run.
+                _log.warning("the session journal is not followed any more", error=error)
                 self._given_up, self._merge.following = True, False
                 told = self._redactor.text(f"{type(error).__name__}: {error}")
                 self._merge.add([self._ledger.notice("warning", "journal", f"not followed any more: {told}")])

@@ -7,11 +7,14 @@ import os
 from collections.abc import Callable
 
 from geminids.errors import SessionError
+from geminids.log import get_logger
 from geminids.outcome import Failure, FailureKind
 from geminids.wire.endings import Ending
 from geminids.wire.hints import hint_for
 
 __all__ = ["cannot_lock", "our_fault", "spawn_failed"]
+
+_log = get_logger("run")
 
 _TOO_MANY_FILES = "Too many files are open: raise the limit (ulimit -n), or close some and run fewer at once."
 
@@ -20,6 +23,7 @@ def our_fault(error: Exception, redacted: Callable[[str], str]) -> Ending:
     """A mistake of ours must not cost the caller the ending."""
     while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
+    _log.error("geminids itself failed", error=error)
     message = redacted(f"geminids itself failed: {type(error).__name__}: {error}")
     failure = Failure(kind="protocol", message=message, retryable=False, hint=hint_for("protocol"))
     return Ending("failed", message, failure)

@@ -10,11 +10,14 @@ from typing import IO, TYPE_CHECKING
 import msgspec
 
 from geminids.events.model import AnyEvent, Event
+from geminids.log import get_logger
 
 if TYPE_CHECKING:
     import anyio
 
 __all__ = ["Events", "Outbox", "Spool"]
+
+_log = get_logger("run")
 
 
 class Spool:
@@ -140,8 +143,9 @@ class Outbox:
             if not self._overflow:
                 self._spool.put(batch)
                 return
-        except OSError:
-            pass  # a full disk costs memory, not events
+        except OSError as error:
+            # A full disk costs memory, not events.
+            _log.warning("events that nobody has read yet stay in memory", error=error)
         self._overflow.append(batch)
 
     def _wake(self) -> None:

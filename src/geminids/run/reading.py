@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from geminids.events.from_stream import StreamTranslator, WhyNot
 from geminids.events.ledger import Ledger
 from geminids.events.model import Event, Retry
+from geminids.log import get_logger
 from geminids.process.child import Child
 from geminids.process.lines import LineFramer
 from geminids.redact import Redactor
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     import anyio
 
 __all__ = ["OnLine", "Reading"]
+
+_log = get_logger("run")
 
 Put = Callable[[list[Event], int], None]
 OnLine = Callable[[str, Sequence[Event]], None]
@@ -132,6 +135,7 @@ class Reading:
                 self._on_line(self._redactor.block(line).decode("utf-8", "replace"), events)
             except Exception as error:
                 # The caller's mistake, told once; the run goes on without it.
+                _log.warning("on_line failed and is not called again", error=error)
                 self._on_line = _nobody
                 what = self._redactor.text(
                     f"on_line failed and is not called again: {type(error).__name__}: {error}"

@@ -13,6 +13,7 @@ from geminids.errors import GeminidsError, SessionError
 from geminids.events.model import Event, Level
 from geminids.gateway.request_log import RequestLog
 from geminids.launch.plan import Refused, look_ahead
+from geminids.log import get_logger
 from geminids.options import Options
 from geminids.run.attempting import Attempting
 from geminids.run.attempts import Attempts
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from geminids.run.warm.permission import OnPermission
 
 __all__ = ["Run"]
+
+_log = get_logger("run")
 
 _BY_CALLER = "interrupted by the caller"
 
@@ -250,6 +253,7 @@ class Run(EventStream):
             conversation = recorder.fold.conversation(lane.redacted) if lane else b""
         except Exception as error:
             # A mistake of ours about tokens must not cost the caller the ending.
+            _log.error("the tokens of the run cannot be added up", error=error)
             recorder.notice("error", "protocol", f"tokens: {type(error).__name__}: {error}")
             usage, conversation = None, b""
         if self._lanes.scratch is not None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from geminids.config.places import Places, private_dir
 from geminids.events.model import EndedProcess
+from geminids.log import get_logger
 from geminids.process.child import Child
 from geminids.process.marker import Mark
 from geminids.redact import Redactor
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from geminids.process.tree import Ended
 
 __all__ = ["LINGERING", "WRONG_SESSION", "Stopping", "end_processes", "end_processes_now", "listed"]
+
+_log = get_logger("run")
 
 LINGERING = "the CLI closed its output and did not exit"
 WRONG_SESSION = "the CLI began another session than the one to resume"
@@ -38,6 +41,7 @@ class Stopping:
         """Note why the run is stopped; false where it is being stopped already."""
         if self.reason is not None:
             return False
+        _log.info("stopping the run: %s", reason)
         self.reason = reason
         self.by_deadline = by_deadline
         return True
@@ -92,5 +96,6 @@ def _record_kept(mark: Mark) -> None:
     if marked(str(mark)):
         try:
             (private_dir(Places.of().kept) / mark.run_id).touch(mode=0o600)
-        except OSError:
-            pass  # no reason to fail a run that has succeeded
+        except OSError as error:
+            # No reason to fail a run that has succeeded.
+            _log.warning("cannot record that run %s left processes on purpose", mark.run_id, error=error)

@@ -9,8 +9,11 @@ from typing import Any
 import msgspec
 
 from geminids.errors import OptionsError
+from geminids.log import get_logger
 
 __all__ = ["Wanted", "wanted_of"]
+
+_log = get_logger("run")
 
 _LONGEST = 200_000
 _MOST_HOPS = 100
@@ -89,6 +92,7 @@ def _schema_of(given: Any) -> tuple[Any, bool]:
     try:
         return msgspec.json.schema(given), False
     except Exception as error:  # whatever the annotations of somebody's type lead to
+        _log.debug("msgspec makes no schema of %r", given, error=error)
         why = str(error).partition("\n")[0]
     try:
         from pydantic import TypeAdapter
@@ -98,7 +102,8 @@ def _schema_of(given: Any) -> tuple[Any, bool]:
         ) from None
     try:
         return TypeAdapter(given).json_schema(), True
-    except Exception:
+    except Exception as error:
+        _log.debug("pydantic makes no schema of %r", given, error=error)
         raise _refused(f"no JSON Schema can be made of {given!r}: {why}") from None
 
 

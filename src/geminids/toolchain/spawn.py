@@ -7,10 +7,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from geminids.log import get_logger
+
 if TYPE_CHECKING:
     import subprocess
 
 __all__ = ["Answer", "answer_of"]
+
+_log = get_logger("toolchain")
 
 
 class Answer(NamedTuple):
@@ -39,7 +43,9 @@ def answer_of(argv: Sequence[str], *, environ: Mapping[str, str], cwd: Path, tim
                 start_new_session=True,
             )
         except OSError as error:
+            _log.info("cannot run %s", argv[0], error=error)
             return Answer(None, "", f"{argv[0]}: {error.strerror or error}")
+        _log.info("spawned pid %d: %s", child.pid, " ".join(argv))
         try:
             code: int | None = child.wait(timeout)
         except subprocess.TimeoutExpired:

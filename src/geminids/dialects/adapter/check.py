@@ -13,6 +13,7 @@ from geminids.dialects.adapter.config import Config, GeminiLocalConfig, build_co
 from geminids.dialects.adapter.identity import TYPE
 from geminids.dialects.adapter.transcript import iso_time
 from geminids.errors import OptionsError
+from geminids.log import get_logger
 from geminids.options import Options
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from geminids.run.result import Result
 
 __all__ = ["AdapterCheck", "AdapterEnvironmentTestResult", "test_environment"]
+
+_log = get_logger("adapters")
 
 Level = Literal["info", "warn", "error"]
 
@@ -167,6 +170,7 @@ async def _probe(options: Options) -> AdapterCheck:
             while await run.next_batch() is not None:
                 pass
     except Exception as error:
+        _log.warning("the hello probe failed", error=error)
         return AdapterCheck(
             code="gemini_hello_probe_failed", level="error", message=f"{type(error).__name__}"
         )

@@ -24,9 +24,12 @@ from geminids.dialects.adapter.result import Speaker, refused
 from geminids.dialects.adapter.transcript import System, iso_time
 from geminids.errors import OptionsError
 from geminids.events.model import Event, Finished, Notice, Started
+from geminids.log import get_logger
 from geminids.options import Options
 
 __all__ = ["execute"]
+
+_log = get_logger("adapters")
 
 # Notices that tell a line of stdout, which `on_log` has had as it was.
 _OF_STDOUT = {
@@ -139,6 +142,7 @@ class _Execution:
             if isinstance(heard, Awaitable):
                 await heard
         except Exception as error:
+            _log.warning("callback %s failed and is not called again", name, error=error)
             self._broken.add(name)
             self._untold.append(f"{name} failed and is not called again: {type(error).__name__}")
 

@@ -18,7 +18,11 @@ from typing import Any, Generic, Protocol, TypeVar
 import anyio
 from anyio.lowlevel import current_token
 
+from geminids.log import get_logger
+
 __all__ = ["AbortSignal", "Deadline", "Feed", "until_set", "watch"]
+
+_log = get_logger("adapters")
 
 T = TypeVar("T")
 _MOST = 1000
@@ -39,8 +43,8 @@ async def until_set(signal: AbortSignal) -> None:
     if inspect.iscoroutinefunction(wait):
         try:
             await wait()
-        except Exception:
-            pass
+        except Exception as error:
+            _log.debug("waiting for the stop signal failed; it is polled", error=error)
     while not signal.is_set():
         await anyio.sleep(_LOOK)
 
@@ -69,8 +73,9 @@ def watch(signal: AbortSignal | None, call: Callable[[], object]) -> Callable[[]
         with scope:
             try:
                 await until_set(signal)
-            except Exception:
-                pass  # a signal that cannot be read any more could stop nothing: it counts as set
+            except Exception as error:
+                # A signal that cannot be read any more could stop nothing: it counts as set.
+                _log.warning("the stop signal cannot be read; the run is stopped", error=error)
             call()
 
     _spawn(wait)
@@ -139,6 +144,7 @@ class Feed(Generic[T]):
             raise
         except BaseException as error:
             # All of it: in a task of trio's own, what is let through takes the whole program down.
+            _log.debug("an adapter's events ended with an error", error=error)
             self.error = error
         finally:
             self._left -= 1

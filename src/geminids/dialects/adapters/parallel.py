@@ -12,8 +12,11 @@ from geminids.dialects.adapters.instance import AgentInstance
 from geminids.dialects.adapters.options import AgentOptions
 from geminids.dialects.adapters.run import AgentAdapter, Narrator, hardened, told
 from geminids.dialects.agent_events.model import AgentEvent
+from geminids.log import get_logger
 
 __all__ = ["AgentTask", "merged_runs"]
+
+_log = get_logger("adapters")
 
 Find = Callable[[str], AgentAdapter]
 
@@ -57,6 +60,7 @@ async def _one(task: AgentTask, find: Find) -> AsyncIterator[AgentEvent]:
         finally:
             await events.aclose()  # type: ignore[attr-defined]
     except Exception as error:
+        _log.warning("a parallel task could not be started", error=error)
         narrator = Narrator(_name(task))
         for made in (narrator.error("PARALLEL_TASK_ERROR", told(error)), narrator.done("error")):
             yield made if _role(task) is None else msgspec.structs.replace(made, role=_role(task))

@@ -14,8 +14,11 @@ from geminids.dialects.agent_events.model import AgentEvent, Done, Error
 from geminids.dialects.agent_events.usage import AgentUsage
 from geminids.errors import GeminidsError
 from geminids.ids import new_run_id
+from geminids.log import get_logger
 
 __all__ = ["AgentAdapter", "Keep", "Narrator", "hardened", "told"]
+
+_log = get_logger("adapters")
 
 _DRAIN = 0.5
 
@@ -161,8 +164,9 @@ def told(error: BaseException) -> str:
         return "; ".join(told(one) for one in error.exceptions)
     try:
         said = str(error)
-    except Exception:
+    except Exception as problem:
         said = ""  # its author made a mistake: its name must do
+        _log.debug("an exception of type %s has no text", type(error).__name__, error=problem)
     if isinstance(error, GeminidsError) and said:
         return said  # written for people
     return f"{type(error).__name__}: {said}" if said else type(error).__name__

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from geminids.events.ledger import Ledger
 from geminids.events.model import Event, Notice
+from geminids.log import get_logger
 from geminids.options import Options
 from geminids.redact import Redactor
 from geminids.run.deadlines import Deadlines
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from geminids.run.stall.processes import Look
 
 __all__ = ["StallWatch"]
+
+_log = get_logger("run")
 
 # How often it is asked whether the reason has changed: that costs microseconds. Processes are looked at twice for
 # each notice, so far apart, and not before.
@@ -72,7 +75,8 @@ class StallWatch:
             return reason
         try:
             found = self._found_now()
-        except Exception:
+        except Exception as error:
+            _log.warning("the stall cannot be explained", error=error)
             return reason
         if found is None:
             return reason
@@ -90,6 +94,7 @@ class StallWatch:
                 wait = await self._look()
             except Exception as error:
                 wait = poll
+                _log.warning("the stall cannot be explained", error=error)
                 self._confess(error)
             await anyio.sleep(max(min(wait, poll), _SHORTEST))
 
@@ -210,5 +215,6 @@ def _look_at(situation: Situation, closely: bool) -> tuple[Look | None, Collecti
         return look, None
     try:
         return look, situation.own()
-    except Exception:
+    except Exception as error:
+        _log.debug("the tracked shells changed while they were read", error=error)
         return look, ()  # its books changed under us: then nothing is surely its own

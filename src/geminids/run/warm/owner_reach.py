@@ -14,10 +14,13 @@ import msgspec
 
 from geminids.config.places import Places
 from geminids.errors import GeminidsError
+from geminids.log import get_logger
 from geminids.run.warm.owner_place import OwnerPlace, peer_of
 from geminids.run.warm.owner_wire import PROTOCOL, Hello, Leave, as_line, greeting_of
 
 __all__ = ["Link", "find_owner", "our_hello", "reach_owner", "start_owner"]
+
+_log = get_logger("warm")
 
 # How long a live owner may take to greet, and a new one to be there; beyond that a run is better off without.
 _GREETING = 3.0
@@ -134,6 +137,7 @@ def start_owner(place: OwnerPlace, places: Places) -> subprocess.Popen[bytes]:
             )
     except OSError as error:
         raise GeminidsError(f"the pool's owner could not be started: {error.strerror or error}") from None
+    _log.info("started the pool's owner: pid %d", started.pid)
     return started
 
 

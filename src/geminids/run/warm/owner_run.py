@@ -12,6 +12,7 @@ import msgspec
 from geminids.config.places import Places
 from geminids.errors import GeminidsError
 from geminids.events.model import Choice, Level, PermissionAsked, PermissionDecided
+from geminids.log import get_logger
 from geminids.options import Options
 from geminids.process.lines import LineFramer
 from geminids.run.outbox import Outbox
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from geminids.run.run import Run
 
 __all__ = ["RemoteRun"]
+
+_log = get_logger("warm")
 
 _BY_CALLER = "interrupted by the caller"
 _READ_SIZE = 256 * 1024
@@ -268,6 +271,7 @@ async def _decided(ask: OnPermission, asked: PermissionAsked) -> Said:
         if inspect.isawaitable(found):
             found = await found
     except Exception as error:
+        _log.warning("the permission callback failed; the tool is denied", error=error)
         return Said("deny", "callback", f"the callback failed: {type(error).__name__}: {error}")
     if isinstance(found, Said):
         return found

@@ -13,10 +13,13 @@ import msgspec
 from geminids.events.ledger import Ledger
 from geminids.events.model import By, Choice, Decision, PermissionAsked, PermissionDecided
 from geminids.launch.permissions import Verdicts
+from geminids.log import get_logger
 from geminids.redact import Redactor
 from geminids.run.warm.always import Always
 
 __all__ = ["Desk", "OnPermission", "Said"]
+
+_log = get_logger("warm")
 
 
 class Said(msgspec.Struct, frozen=True):
@@ -117,6 +120,7 @@ class Desk:
                 await anyio.lowlevel.checkpoint()
                 return Said("deny", "callback", "whoever should decide was cancelled")
             except Exception as error:
+                _log.warning("the permission callback failed; the tool is denied", error=error)
                 return Said("deny", "callback", f"the callback failed: {type(error).__name__}: {error}")
         if scope.cancel_called:
             return Said("deny", "timeout", f"nobody answered within {self._patience:g} s")

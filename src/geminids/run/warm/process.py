@@ -10,6 +10,7 @@ from geminids.config.places import Places, private_dir
 from geminids.ids import new_run_id
 from geminids.launch.scratch import Scratch
 from geminids.launch.warm import WarmPlan
+from geminids.log import get_logger, mask_in_logs
 from geminids.process.child import Child, spawn
 from geminids.process.guard import guard_run, release_run
 from geminids.process.lines import LineFramer
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from geminids.process.tree import Ended
 
 __all__ = ["Listener", "WarmProcess"]
+
+_log = get_logger("warm")
 
 
 class Listener(Protocol):
@@ -56,7 +59,7 @@ class WarmProcess:
 
     def __init__(self, plan: WarmPlan, *, grace: float, line_limit: int) -> None:
         self.plan = plan
-        self.redactor = Redactor(plan.secrets)
+        self.redactor = mask_in_logs(Redactor(plan.secrets))
         self.mark: Mark = new_mark(new_run_id())
         self.sessions = 0
         """How many were opened: their memory comes back with the process alone."""
@@ -249,6 +252,7 @@ class WarmProcess:
 
     def stop(self) -> None:
         """Ask for its end; `gone` says when all of it is gone."""
+        _log.info("stopping the warm process %s", self._child.pid if self._child else "that was not started")
         self.retiring = True
         self._events()
         assert self._over is not None

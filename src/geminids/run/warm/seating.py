@@ -14,6 +14,7 @@ from geminids.launch.permissions import Verdicts
 from geminids.launch.refused import Refused
 from geminids.launch.route import route_notice
 from geminids.launch.workspace import Found
+from geminids.log import get_logger
 from geminids.options import Approval, Options, make_options
 from geminids.run.claim import Claim
 from geminids.run.lease import RunLease
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from geminids.run.warm.process import WarmProcess
 
 __all__ = ["Seating"]
+
+_log = get_logger("warm")
 
 _COLD = "the conversation goes on by the headless lane, which resumes it from its file"
 
@@ -70,7 +73,8 @@ class Seating:
             return
         try:
             self.seat = await self._sit()
-        except Exception:
+        except Exception as error:
+            _log.warning("the session could not be opened ahead; the next turn tries again", error=error)
             await self.leave()
 
     async def take(self) -> Seat | None:
