@@ -342,3 +342,29 @@ def test_days_are_of_here_and_of_utc() -> None:
     """A day is known by every name that the moment has."""
     assert 1 <= len(days_of(1794835534.0)) <= 2
     assert (2026, 11, 16) in days_of(1794835534.0)
+
+
+def _with_skills(*names: str) -> Normal:
+    listed = "\n  ".join(
+        f"<skill>\n    <name>{name}</name>\n    <location>/x/{name}/SKILL.md</location>\n  </skill>"
+        for name in names
+    )
+    quoted = ", ".join(f"'{name}'" for name in names)
+    choice = {"type": "object", "properties": {"name": {"type": "string", "enum": list(names)}}}
+    declaration = {
+        "name": "activate_skill",
+        "description": f"Activates a skill by name (Available: {quoted}). Returns it.",
+        "parametersJsonSchema": choice,
+    }
+    return normal(
+        user("hello"),
+        systemInstruction={"parts": [{"text": f"<available_skills>\n  {listed}\n</available_skills>"}]},
+        tools=[{"functionDeclarations": [declaration]}],
+    )
+
+
+def test_the_order_of_skills_is_no_difference() -> None:
+    """The CLI lists its own skills in the order in which it has read them; another set of skills is a difference."""
+    assert _with_skills("creator", "support").differs(_with_skills("support", "creator")) == []
+    differs = _with_skills("creator", "support").differs(_with_skills("creator"))
+    assert differs == ["system instruction", "tool declarations"]

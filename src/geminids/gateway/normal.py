@@ -18,6 +18,7 @@ from geminids.gateway.volatile import (
     same_cli,
     same_context,
     same_result,
+    sorted_skills,
     without_cassette,
 )
 from geminids.gateway.whereabouts import Mover, is_context, places_in
@@ -119,6 +120,10 @@ class Normaliser:
         """Words of a person or a model: only what is sure to be of this run goes."""
         return self._settled("", text, self._text)
 
+    def _cli_text(self, text: str) -> str:
+        """What the CLI itself writes into each request."""
+        return sorted_skills(self.text(text))
+
     def result(self, tool: str, text: str) -> str:
         """Words of a tool: times and numbers go too."""
         return self._settled(tool, text, lambda one: self._result_text(tool, one))
@@ -162,8 +167,8 @@ class Normaliser:
             model=model,
             conversation=tuple(entries),
             context=context,
-            system="" if system is None else self.text("\n".join(_texts(system)) or _json(system)),
-            tools="" if tools is None else self.text(_json(tools)),
+            system="" if system is None else self._cli_text("\n".join(_texts(system)) or _json(system)),
+            tools="" if tools is None else self._cli_text(_json(_with_sorted_choices(tools))),
             config=self.text(_json(rest)) if rest else "",
             wants=_wanted(rest),
             call=call,
@@ -267,6 +272,20 @@ def _wanted(body: dict[str, Any]) -> tuple[str, ...]:
     )
     found = [schema.get("properties") for schema in schemas if isinstance(schema, dict)]
     return tuple(sorted(name for names in found if isinstance(names, dict) for name in names))
+
+
+def _with_sorted_choices(value: Any) -> Any:
+    """A declaration with each `enum` sorted: its order has no meaning, and that of skills differs from run to run."""
+    if isinstance(value, list):
+        return [_with_sorted_choices(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    return {
+        name: sorted(inner, key=str)
+        if name == "enum" and isinstance(inner, list)
+        else _with_sorted_choices(inner)
+        for name, inner in value.items()
+    }
 
 
 def _json(value: Any) -> str:

@@ -15,6 +15,7 @@ __all__ = [
     "same_cli",
     "same_context",
     "same_result",
+    "sorted_skills",
     "without_cassette",
 ]
 
@@ -45,6 +46,10 @@ _TEMP = re.compile(
     r"(?<![\w.-])/(?:private/)?(?:tmp|var/tmp|var/folders/\w+/\w+/T)/"
     r"(?:tmp[a-z0-9_]{8}|tmp\.\w{6,}|pytest-of-[^/\s]+/pytest-\d+|[\w.]+-(?=[a-z]*[0-9A-Z])\w{6})(?![\w.-])"
 )
+# core/src/prompts and core/src/tools/activate-skill.ts: a list in the system instruction, names in a declaration.
+_SKILL = re.compile(r"<skill>.*?</skill>", re.DOTALL)
+_SKILL_LIST = re.compile(r"<skill>.*?</skill>(?:\s*<skill>.*?</skill>)+", re.DOTALL)
+_SKILL_NAMES = re.compile(r"(?<=\(Available: )'[^']+'(?:, '[^']+')+(?=\))")
 _CLOCK = r"\d{1,2}:\d\d(?::\d\d(?:[.,]\d+)?)?(?: ?[AP]M)?"
 _IN_RESULTS = (
     (re.compile(rf"(?<=[\d>])T{_CLOCK}(?:Z|[+-]\d\d:?\d\d)?"), "T<time>"),
@@ -115,6 +120,16 @@ def _without_groups(form: str) -> str:
 def _short_form(year: int, month: int, day: int) -> str:
     clock = rf"(?: +(?:{_CLOCK}|<time>)(?: [A-Z]{{2,5}})?)?"
     return rf"\b{_WEEKDAY}{_MONTHS[month - 1][:3]} +{day}\b{clock}(?: {year}\b)?"
+
+
+def sorted_skills(text: str) -> str:
+    """Skills in the order of their names: the CLI lists those that it brings in the order in which it has read them.
+
+    >>> sorted_skills("by name (Available: 'b', 'a').")
+    "by name (Available: 'a', 'b')."
+    """
+    text = _SKILL_NAMES.sub(lambda found: ", ".join(sorted(found[0].split(", "))), text)
+    return _SKILL_LIST.sub(lambda found: "\n".join(sorted(_SKILL.findall(found[0]))), text)
 
 
 def same_cli(text: str) -> str:
