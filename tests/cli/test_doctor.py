@@ -157,6 +157,15 @@ def test_options(user: User, flag: str, code: str) -> None:
     assert user.checks(flag, "--offline")[code]["level"] == "error"
 
 
+def test_configured_options_are_those_of_a_run(user: User) -> None:
+    """Variables and files count as for `run`: the route is a run's, and what `run` refuses is an error here."""
+    checks = user.checks(GEMINI_API_KEY=KEY, GEMINIDS_GATEWAY="off")
+    assert checks["gateway"]["detail"] == "direct: gateway='off'"
+    checks = user.checks("--offline", GEMINIDS_TIMEOUT="soon")
+    assert checks["options"]["level"] == "error"
+    assert "GEMINIDS_TIMEOUT" in checks["options"]["detail"]
+
+
 def test_bad_usage(user: User) -> None:
     """A flag that cannot be is bad usage: exit 2."""
     assert user.doctor("--live-timeout=0").returncode == 2

@@ -326,6 +326,16 @@ def test_the_same_search_twice(wire: Wire) -> None:
     assert wire.repeats == [None, None, None, 3]
 
 
+def test_two_searches_side_by_side(wire: Wire) -> None:
+    """Both fail and are sent again: each repeats its own first request."""
+    search: dict[str, Any] = {"tools": [{"googleSearch": {}}]}
+    wire.ask(HELLO, call=True)
+    for _ in range(2):
+        wire.ask(user("pears"), utility=search, status=503)
+        wire.ask(user("plums"), utility=search, status=503)
+    assert wire.repeats == [None, None, None, 2, 3]
+
+
 def test_nested_requests_are_left_out() -> None:
     """A run inside the run has its own conversation."""
     activity = Activity()

@@ -61,7 +61,7 @@ def test_a_stream(piece: int, end: str, wrap: bool) -> None:
     seen = observed(stream(*events, end=end), piece=piece)
     assert (seen.final, seen.counts) == (True, COUNTS)
     assert (seen.served, seen.finish_reason) == ("gemini-2.5-flash-001", "STOP")
-    assert (seen.has_text, seen.calls) == (True, 0)
+    assert seen.calls == 0
 
 
 @pytest.mark.parametrize(
@@ -114,28 +114,30 @@ def test_a_whole_answer(body: Any, counts: Counts | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("parts", "text", "calls", "thoughts"),
+    ("parts", "calls", "thoughts"),
     [
-        ([{"text": "a"}], True, 0, 0),
-        ([{"text": " \n"}], False, 0, 0),
-        ([{"text": ""}], False, 0, 0),
-        ([{"text": "a", "thought": True}], False, 0, 1),
-        ([{"text": "", "thought": True}], False, 0, 0),
-        ([{"text": "a"}, {"text": "b", "thought": True}, {"text": "c", "thought": True}], True, 0, 2),
-        ([{"functionCall": {"name": "glob", "args": {"text": "a"}}}], False, 1, 0),
-        ([{"text": "a", "thought": True}, {"text": "b"}, {"functionCall": {"name": "glob"}}], True, 1, 1),
-        ([{"functionCall": {"name": "glob"}}, {"functionCall": {"name": "glob"}}], False, 2, 0),
-        ([], False, 0, 0),
+        ([{"text": "a"}], 0, 0),
+        ([{"text": "a", "thought": True}], 0, 1),
+        ([{"text": "", "thought": True}], 0, 0),
+        ([{"text": "a"}, {"text": "b", "thought": True}, {"text": "c", "thought": True}], 0, 2),
+        ([{"functionCall": {"name": "glob", "args": {"text": "a"}}}], 1, 0),
+        ([{"text": "a", "thought": True}, {"text": "b"}, {"functionCall": {"name": "glob"}}], 1, 1),
+        ([{"functionCall": {"name": "glob"}}, {"functionCall": {"name": "glob"}}], 2, 0),
+        ([], 0, 0),
     ],
 )
-def test_what_an_answer_consists_of(
-    parts: list[dict[str, Any]], text: bool, calls: int, thoughts: int
-) -> None:
-    """Blank text and thoughts are no text: the CLI asks again after an answer without text or call."""
+def test_what_an_answer_consists_of(parts: list[dict[str, Any]], calls: int, thoughts: int) -> None:
+    """Calls and thoughts are counted, wherever they stand."""
     for wrap in (False, True):
         events = [response(part) for part in parts] + [response(finish="STOP", usageMetadata=USAGE)]
         seen = observed(stream(*[wrapped(event) for event in events] if wrap else events))
-        assert (seen.has_text, seen.calls, seen.thoughts) == (text, calls, thoughts)
+        assert (seen.calls, seen.thoughts) == (calls, thoughts)
+
+
+def test_a_large_answer_that_is_no_stream() -> None:
+    """Its usage stands at the end, and is read."""
+    answer = response({"text": "x" * 3_000_000}, finish="STOP", usageMetadata=USAGE)
+    assert observed(json.dumps(answer).encode(), "application/json", piece=65_536).counts == COUNTS
 
 
 def test_an_event_of_several_lines() -> None:

@@ -52,6 +52,19 @@ def chunk(text: str, **part: Any) -> dict[str, Any]:
     return {"candidates": [{"content": {"role": "model", "parts": [{"text": text, **part}]}}]}
 
 
+def test_one_recording_at_a_time(tmp_path: Path) -> None:
+    """A second one would overwrite the first: it is refused, until the first is closed."""
+    path = tmp_path / "c.jsonl"
+    first = Recording(Scripted(), path)
+    with pytest.raises(GeminidsError, match="another run or chat") as refused:
+        Recording(Scripted(), path)
+    assert refused.value.hint
+    other = Recording(Scripted(), tmp_path / "other.jsonl")
+    for recording in (first, other, Recording(Scripted(), tmp_path / "third.jsonl")):
+        recording.close()
+    Recording(Scripted(), path).close()
+
+
 def test_through_a_server(tmp_path: Path) -> None:
     """A client gets what it would have got without, and the file has both sides, for its owner alone."""
     path = tmp_path / "c.jsonl"

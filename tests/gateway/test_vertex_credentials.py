@@ -7,6 +7,7 @@ import json
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -219,6 +220,23 @@ def test_one_token_for_many_requests(google: FakeVertexProject) -> None:
         assert {answer.result()[0] for answer in answers} == {200}
         assert ask(gateway)[0] == 200
     assert len(google.tokens.requests) == 1
+
+
+def test_no_thread_is_left(google: FakeVertexProject, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The request fails with the reason, and the next one gets its token."""
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name == "geminids-token":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    with forwarding(google) as gateway:
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", refuse)
+            failed = ask(gateway)
+        assert (failed[0], "can't start new thread" in message(failed)) == (503, True)
+        assert ask(gateway)[0] == 200
 
 
 def test_runs_share_a_token(google: FakeVertexProject) -> None:

@@ -143,6 +143,23 @@ def test_a_tool_of_a_warm_chat_cannot_start_a_run_of_its_own() -> None:
     assert "warm" in route.reason
 
 
+def test_a_tool_of_a_warm_chat_with_a_key_of_its_own() -> None:
+    """The address in its environment is that of the chat's gateway, which knows no such key: Google's own is used."""
+    env = {"GEMINI_API_KEY": NO_KEY, "GOOGLE_GEMINI_BASE_URL": "http://127.0.0.1:1"}
+    route = decide(env, key_from="file:/repo/key")
+    assert (route.kind, route.base_url, route.is_nested) == ("gateway", None, False)
+
+
+@pytest.mark.parametrize("fields", [{"offline": True}, {"replay": "/repo/talk.jsonl"}])
+def test_a_container_cannot_reach_the_script(fields: dict[str, Any]) -> None:
+    """Offline and replayed runs in the CLI's container are refused, and the option is named."""
+    route = decide({"GEMINI_SANDBOX": "docker"}, **fields)
+    (option,) = fields
+    assert route.kind == "refused"
+    assert route.reason.startswith(f"{option} needs the gateway") and "tools.sandbox" in route.reason
+    assert route.hint
+
+
 @pytest.mark.parametrize("fields", [{"offline": True}, {"replay": "/repo/talk.jsonl"}])
 def test_no_real_api_needs_no_sign_in(fields: dict[str, Any]) -> None:
     """The gateway answers itself."""

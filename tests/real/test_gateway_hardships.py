@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -522,6 +523,60 @@ def test_fifty_leases_at_once(world: Any, soon: Any) -> None:
         answered = [one for one in messages if isinstance(one, Answered)]
         assert [one.counts.input for one in answered if one.counts] == [1_000 + number] * 10
         assert [one.number for one in answered] == list(range(1, 11))
+
+
+@deep
+@pytest.mark.timeout(400)
+def test_fifty_runs_at_once(world: Any) -> None:
+    """Fifty CLIs share one gateway. The API answers none before all have asked; then each run has the answer and the
+    tokens of its own request, and the sum is what the API counted."""
+    together = threading.Barrier(50)
+
+    def used_by(number: int) -> Counted:
+        return Counted(input=1_000 + number, output=100 + number, cached=number, thinking=2 * number, tool=0)
+
+    def script(request: Request) -> Reply | None:
+        if request.method != "stream":
+            return None
+        with suppress(threading.BrokenBarrierError):
+            together.wait(300)
+        number = int(request.last_user_text.split()[-1])
+        return Reply(text=f"for {number}", usage=used_by(number))
+
+    results: dict[int, list[Any]] = {}
+
+    async def one(options: geminids.Options, number: int) -> None:
+        async with geminids.open_run(f"run {number}", options) as run:
+            results[number] = [event async for event in run]
+
+    async def main(google: Any) -> None:
+        # Fifty CLIs start on a few cores.
+        options = signed_in(world, google, start_timeout=350, idle_timeout=350, timeout=380)
+        async with anyio.create_task_group() as tasks:
+            for number in range(50):
+                tasks.start_soon(one, options, number)
+
+    with SIGN_INS["key"].serve(script, world.root) as google:
+        anyio.run(main, google)
+        asked = paid(google)
+        counted_by_api = google.counted()
+    assert sorted(results) == list(range(50))
+    for number, events in results.items():
+        finished = lawful(events)
+        assert (finished.outcome, finished.answer) == ("success", f"for {number}"), finished.failure
+        own = [one for one in asked if one.request.last_user_text == f"run {number}"]
+        assert requests(events) == served(own)
+        (used,) = of(events, TokensUsed)
+        assert used.request == 1
+        assert Counted(used.input, used.output, used.cached, used.thinking, used.tool) == used_by(number)
+    assert not together.broken  # fifty requests were under way at once
+    assert len(asked) == 50
+    sums = [events[-1].usage for events in results.values()]
+    assert counted_by_api["promptTokenCount"] == sum(usage.input for usage in sums)
+    assert counted_by_api["candidatesTokenCount"] == sum(usage.output for usage in sums)
+    assert counted_by_api["cachedContentTokenCount"] == sum(usage.cached for usage in sums)
+    assert counted_by_api["thoughtsTokenCount"] == sum(usage.thinking for usage in sums)
+    assert counted_by_api["totalTokenCount"] == sum(usage.total for usage in sums)
 
 
 @deep

@@ -19,8 +19,9 @@ import msgspec
 import pytest
 
 import geminids
+from complete import of
 from fake_google import FakeGoogle
-from geminids.events.model import Finished, decode_event, encode_event
+from geminids.events.model import Finished, ToolFinished, decode_event, encode_event
 from geminids.gateway import Call, Reply
 from geminids.process.marker import MARKER
 from host_program import Task, host
@@ -105,6 +106,68 @@ def test_headless(world: Any, google: FakeGoogle, given: Any) -> None:
     events = list(geminids.stream_sync("hello", options))
     _check(world, google, events[-1])
     assert not any(KEY.encode() in encode_event(event) for event in events)
+
+
+@pytest.mark.parametrize("transport", ["headless", "warm"])
+def test_a_copy_of_the_key_in_a_file(make_world: Any, newest: str, transport: str) -> None:
+    """A variable that holds a copy of the key does not reach the tools, and `***` stands for the key in all events.
+
+    No variable and no `.env` holds this key by itself. The gateway alone reads the file, after the route is chosen:
+    the environment and the masks must use the key that the gateway has read.
+    """
+    world = make_world(newest)
+    fields = _key_in_file(world)
+    file = fields["key_from"].removeprefix("file:")
+    call = Call("run_shell_command", {"command": f"env > tool_env.txt; cat {shlex.quote(file)}"})
+    with FakeGoogle([Reply(calls=[call]), Reply(text=f"It is {KEY}.")], with_key=KEY) as google:
+        env = _env(google, COPY=f"--key={KEY}", NO_COPY="--key=another")
+        options = world.options(approval="yolo", env=env, **fields)
+        # The world's own key is for its scripted model.
+        env = {name: value for name, value in options.env.items() if name != "GEMINI_API_KEY"}
+        options = msgspec.structs.replace(options, env=env)
+
+        async def talk() -> list[Any]:
+            async with geminids.Pool(options) as pool, pool.chat() as chat:
+                return [event async for event in chat.send("hello")]
+
+        events = anyio.run(talk) if transport == "warm" else list[Any](geminids.stream_sync("hello", options))
+    assert events[-1].outcome == "success", events[-1].failure
+    assert {asked.key for asked in google.asked} == {KEY}
+    tool_env = (world.cwd / "tool_env.txt").read_text()
+    assert "NO_COPY=--key=another\n" in tool_env
+    assert "\nCOPY=" not in f"\n{tool_env}"
+    assert KEY not in tool_env
+    (tool,) = of(events, ToolFinished)
+    assert "***" in (tool.output or "")
+    assert events[-1].answer == "It is ***."
+    assert not any(KEY.encode() in encode_event(event) for event in events)
+
+
+def test_two_keys_in_one_process(make_world: Any, newest: str) -> None:
+    """Chats that share a process mask their own keys each, although the process was started for the first one."""
+    world = make_world(newest)
+    keys = {"one": f"{KEY}-one", "two": f"{KEY}-two"}
+
+    def script(request: Any) -> Reply | None:
+        return Reply(text=f"It is {keys[request.last_user_text]}.") if request.method == "stream" else None
+
+    with FakeGoogle(script) as google:
+        options = world.options(env=_env(google))
+
+        async def talk() -> dict[str, list[Any]]:
+            said = {}
+            async with geminids.Pool(options, size=1) as pool:
+                for name, key in keys.items():
+                    async with pool.chat(env={**options.env, "GEMINI_API_KEY": key}) as chat:
+                        said[name] = [event async for event in chat.send(name)]
+                assert len(pool.status()) == 1
+            return said
+
+        chats = anyio.run(talk)
+    assert [asked.key for asked in google.asked] == list(keys.values())
+    for name, events in chats.items():
+        assert events[-1].answer == "It is ***.", events[-1]
+        assert not any(keys[name].encode() in encode_event(event) for event in events)
 
 
 def test_without_the_gateway_the_same_hunt_finds_it(world: Any, google: FakeGoogle) -> None:

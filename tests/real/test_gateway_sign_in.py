@@ -4,8 +4,11 @@ routed runs directly with a warning, and is refused with a limit."""
 from __future__ import annotations
 
 import json
+import subprocess
+from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 import geminids
@@ -14,6 +17,7 @@ from fake_google import FakeGoogle
 from fake_sign_ins import FakeVertex
 from geminids import Notice, Started, TokensUsed
 from geminids.gateway import Call, Reply, Request
+from geminids.gateway import Usage as Counted
 
 pytestmark = pytest.mark.real
 deep = pytest.mark.deep
@@ -35,7 +39,7 @@ def world(make_world: Any) -> Any:
     return make_world("0.61.0")
 
 
-def run(world: Any, env: dict[str, str], **fields: Any) -> list[Any]:
+def made_options(world: Any, env: dict[str, str], **fields: Any) -> geminids.Options:
     own = {"HOME": str(world.home), "TMPDIR": str(world.tmp), **env}
     given = {
         "cwd": str(world.cwd),
@@ -45,7 +49,11 @@ def run(world: Any, env: dict[str, str], **fields: Any) -> list[Any]:
         "grace": 2.0,
     }
     given |= {"approval": "yolo", "trust_workspace": True, "max_attempts": 1, "timeout": 60.0}
-    return list(geminids.stream_sync("hello", geminids.Options(**{**given, **fields})))
+    return geminids.Options(**{**given, **fields})
+
+
+def run(world: Any, env: dict[str, str], **fields: Any) -> list[Any]:
+    return list(geminids.stream_sync("hello", made_options(world, env, **fields)))
 
 
 def write_env(world: Any, **variables: str) -> None:
@@ -163,6 +171,65 @@ def test_what_cannot_be_routed_runs_directly_with_a_warning(world: Any, name: st
     assert len(of(events, Started)) == 1
     assert events[-1].outcome == "failed"
     assert events[-1].cost.basis in ("estimate", "unknown")
+
+
+# How the CLI stores a key that its user types in: fileKeychain.ts and apiKeyCredentialStorage.ts of 0.61.0. It is
+# written by Node, so that the salt has the host's and the user's name as Node sees them.
+STORE = """
+const [crypto, fs, os] = ["crypto", "fs", "os"].map(require);
+const [file, accessToken] = process.argv.slice(1);
+const serverName = "default-api-key";
+const stored = {serverName, token: {accessToken, tokenType: "ApiKey"}, updatedAt: Date.now()};
+const data = {"gemini-cli-api-key": {[serverName]: JSON.stringify(stored)}};
+const salt = `${os.hostname()}-${os.userInfo().username}-gemini-cli`;
+const iv = crypto.randomBytes(12);
+const cipher = crypto.createCipheriv("aes-256-gcm", crypto.scryptSync("gemini-cli-oauth", salt, 32), iv);
+const text = cipher.update(JSON.stringify(data), "utf8", "hex") + cipher.final("hex");
+fs.writeFileSync(file, [iv.toString("hex"), cipher.getAuthTag().toString("hex"), text].join(":"), {mode: 0o600});
+"""
+
+
+def counted_answers(request: Request) -> Reply | None:
+    if request.method != "stream":
+        return None
+    if not request.turn_results:
+        call = Call("run_shell_command", {"command": "env > tool_env.txt"})
+        return Reply(calls=[call], usage=Counted(input=1_000, output=10, cached=400, thinking=0))
+    return Reply(text="hi", usage=Counted(input=2_000, output=20, cached=0, thinking=0))
+
+
+@pytest.mark.parametrize("transport", ["headless", pytest.param("warm", marks=deep)])
+def test_a_key_in_the_clis_own_store_runs_directly(world: Any, node: Path, transport: str) -> None:
+    """The CLI finds the stored key and asks the API itself. The run succeeds, with a warning, the CLI's own totals
+    and an estimate of the cost."""
+    write_settings(world.home, **STORED_KEY)
+    store = world.home / ".gemini" / "gemini-credentials.json"
+    subprocess.run([node, "-e", STORE, str(store), KEY], check=True)
+    encrypted = store.read_text()
+    with FakeGoogle(counted_answers, with_key=KEY) as google:
+        # A machine with a working keyring does not use the file otherwise.
+        env = {"GOOGLE_GEMINI_BASE_URL": google.url, "GEMINI_FORCE_FILE_STORAGE": "true"}
+        options = made_options(world, env)
+
+        async def talk() -> list[Any]:
+            async with geminids.Pool(options) as pool, pool.chat() as chat:
+                return [event async for event in chat.send("hello")]
+
+        events = run(world, env) if transport == "headless" else anyio.run(talk)
+    finished = events[-1]
+    assert (finished.outcome, finished.answer) == ("success", "hi"), finished.failure
+    assert [(one.key, one.request.method) for one in google.asked] == [(KEY, "stream")] * 2
+    # The CLI has the address of the API, not that of a gateway.
+    assert f"GOOGLE_GEMINI_BASE_URL={google.url}\n" in (world.cwd / "tool_env.txt").read_text()
+    (notice,) = of(events, Notice, code="gateway")
+    assert notice.level == "warning"
+    assert "bypass the gateway" in notice.message
+    assert "the CLI's own store" in notice.message
+    assert finished.cost.basis == "estimate"
+    usage = finished.usage
+    assert (usage.input, usage.output, usage.cached, usage.total) == (3_000, 30, 400, 3_030)
+    assert usage.requests is None  # the CLI does not count them
+    assert store.read_text() == encrypted
 
 
 LIMITS: list[Any] = [{"max_requests": 3}]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ OLDEST = "0.54.4"
 HUNT = Path(__file__).parents[1] / "shared" / "key_hunt.py"
 
 
-def table(*quick: tuple[str, str], transports: Sequence[str]) -> pytest.MarkDecorator:
+def table(*quick: tuple[str, str], transports: Iterable[str]) -> pytest.MarkDecorator:
     """All pairs of sign-in and transport; those that are not `quick` run in the deep set."""
     rows = [(name, transport) for name in SIGN_INS for transport in transports]
     return pytest.mark.parametrize(
@@ -151,53 +151,73 @@ def six(request: Request) -> Reply | None:
     return Reply(calls=[Call("glob", {"pattern": f"*.x{step}"})], usage=usage)
 
 
-def one_turn(options: geminids.Options, transport: str) -> list[Any]:
+PROMPTS = {"headless": ["hello"], "warm": ["hello"], "two_chats": ["hello 1", "hello 2"]}
+
+
+def one_turn(
+    options: geminids.Options, transport: str, of_prompt: Callable[[str], dict[str, Any]] = lambda prompt: {}
+) -> dict[str, list[Any]]:
+    """The events of one run, or of one turn in each chat, by prompt. Two chats work at the same time. `of_prompt`
+    returns options of that run or chat."""
+    prompts = PROMPTS[transport]
     if transport == "headless":
-        return list(geminids.stream_sync("hello", options))
+        return {
+            prompt: list(geminids.stream_sync(prompt, options, **of_prompt(prompt))) for prompt in prompts
+        }
+    turns: dict[str, list[Any]] = {}
 
-    async def talk() -> list[Any]:
-        async with geminids.Pool(options) as pool, pool.chat() as chat:
-            return [event async for event in chat.send("hello")]
+    async def talk(pool: geminids.Pool, prompt: str) -> None:
+        async with pool.chat(**of_prompt(prompt)) as chat:
+            turns[prompt] = [event async for event in chat.send(prompt)]
 
-    return anyio.run(talk)
+    async def all_chats() -> None:
+        async with geminids.Pool(options) as pool, anyio.create_task_group() as tasks:
+            for prompt in prompts:
+                tasks.start_soon(talk, pool, prompt)
+
+    anyio.run(all_chats)
+    return turns
 
 
-@table(("vertex_key", "headless"), ("account", "warm"), transports=("headless", "warm"))
+@table(("vertex_key", "headless"), ("account", "warm"), ("key", "two_chats"), transports=tuple(PROMPTS))
 def test_a_budget_of_three_requests_sends_three(make_world: Any, name: str, transport: str) -> None:
-    """The agent wants six requests. Three are sent, and they are the ones that are reported."""
+    """The agent wants six requests. Three are sent, and they are the ones that are reported. Each chat has its own
+    budget."""
     world, sign_in = make_world("0.61.0"), SIGN_INS[name]
     with sign_in.serve(six, world.root) as google:
-        events = one_turn(signed_in(world, google, max_requests=3), transport)
+        turns = one_turn(signed_in(world, google, max_requests=3), transport)
         asked = paid(google)
-    assert len(asked) == 3
-    assert events[-1].outcome == "over_budget", events[-1]
-    assert "3 of 3 requests" in events[-1].reason
-    assert_equal(sign_in, events, asked)
+    assert len(asked) == 3 * len(turns)
+    for prompt, events in turns.items():
+        assert events[-1].outcome == "over_budget", events[-1]
+        assert "3 of 3 requests" in events[-1].reason
+        assert_equal(sign_in, events, of_turn(asked, prompt))
 
 
-@table(("adc", "headless"), ("account", "warm"), transports=("headless", "warm"))
+@table(("adc", "headless"), ("account", "warm"), ("key", "two_chats"), transports=tuple(PROMPTS))
 def test_record_then_replay_without_the_server(make_world: Any, name: str, transport: str) -> None:
-    """A recorded run is replayed when its API is gone: the same answer and tokens, and it costs nothing."""
+    """A recorded run is replayed when its API is gone: the same answer and tokens, and it costs nothing. Each chat has
+    a file of its own."""
     world, sign_in = make_world("0.61.0"), SIGN_INS[name]
-    cassette = world.root / "cassette.jsonl"
+
+    def cassette(prompt: str) -> Path:
+        return Path(world.root / f"{prompt}.jsonl")
+
     with sign_in.serve(six, world.root) as google:
-        options = signed_in(world, google, record=str(cassette))
-        recorded = one_turn(options, transport)
+        options = signed_in(world, google)
+        recorded = one_turn(options, transport, lambda prompt: {"record": str(cassette(prompt))})
         asked = paid(google)
         env = google.env
-    assert_equal(sign_in, recorded, asked)
-    stored = cassette.read_bytes()
-    assert not [secret for secret in _secrets(env) if secret.encode() in stored]
-    replayed = one_turn(geminids.Options(**_fields(options), replay=str(cassette)), transport)
-    finished = replayed[-1]
-    assert (finished.outcome, finished.answer) == ("success", "done"), finished.failure
-    assert _tokens(replayed) == _tokens(recorded)
-    assert (finished.cost.usd, finished.cost.basis) == (0, "exact")
-
-
-def _fields(options: geminids.Options) -> dict[str, Any]:
-    names = ("cwd", "gemini", "model", "env", "grace", "approval")
-    return {name: getattr(options, name) for name in names}
+    for prompt, events in recorded.items():
+        assert_equal(sign_in, events, of_turn(asked, prompt))
+        stored = cassette(prompt).read_bytes()
+        assert not [secret for secret in _secrets(env) if secret.encode() in stored]
+    replayed = one_turn(options, transport, lambda prompt: {"replay": str(cassette(prompt))})
+    for prompt, events in replayed.items():
+        finished = events[-1]
+        assert (finished.outcome, finished.answer) == ("success", "done"), finished.failure
+        assert _tokens(events) == _tokens(recorded[prompt])
+        assert (finished.cost.usd, finished.cost.basis) == (0, "exact")
 
 
 def _secrets(env: dict[str, str]) -> list[str]:
@@ -213,7 +233,13 @@ def _tokens(events: list[Any]) -> list[Any]:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux can close a process to its own user")
-@table(("vertex_key", "headless"), ("adc", "warm"), ("account", "headless"), transports=("headless", "warm"))
+@table(
+    ("vertex_key", "headless"),
+    ("adc", "warm"),
+    ("account", "headless"),
+    ("key", "two_chats"),
+    transports=PROMPTS,
+)
 def test_no_tool_finds_the_credential(make_world: Any, name: str, transport: str) -> None:
     """An unprivileged host that called `protect_host()`: the key, the access token and the refresh token are in no
     tool's environment, arguments, files or memory. An account login stays with the CLI, and a notice says so."""
@@ -223,24 +249,27 @@ def test_no_tool_finds_the_credential(make_world: Any, name: str, transport: str
         needles = _needles(sign_in, google)
         google._function = hunting(needles)
         options = signed_in(world, google, approval="yolo")
-        report = host(Task(options=options, warm=transport == "warm", protect=True), powerless=True)
+        task = Task(
+            options=options, prompts=tuple(PROMPTS[transport]), warm=transport != "headless", protect=True
+        )
+        report = host(task, powerless=True)
         assert all(sign_in.holds_the_key(google, one) for one in paid(google))
-    (events,) = report.events
-    assert events, report.stderr
-    assert (events[-1].outcome, events[-1].answer) == ("success", "done"), events[-1]
-    hunts = [json.loads(file.read_text().removeprefix("HUNT")) for file in sorted(world.cwd.glob("hunt-*"))]
-    assert len(hunts) == len(needles)
+    for events in report.events:
+        assert events, report.stderr
+        assert (events[-1].outcome, events[-1].answer) == ("success", "done"), events[-1]
+    hunts = [json.loads(file.read_text().removeprefix("HUNT")) for file in sorted(world.cwd.glob("*hunt-*"))]
+    assert len(hunts) == len(needles) * len(task.prompts)
     for hunt in hunts:
         assert hunt["read"]["of the run"] >= 1
         assert hunt["read"]["file"] >= 1
         for kind in ("environ", "fd", "mem"):
             assert hunt["host"] in hunt["closed"][kind]
-    notices = of(events, Notice, code="gateway")
+    notices = [notice for events in report.events for notice in of(events, Notice, code="gateway")]
     if sign_in.name == "account":
         assert "own environment" in hunts[0]["found"]
-        assert [(notice.level, "login stays with the CLI" in notice.message) for notice in notices] == [
+        assert [(one.level, "login stays with the CLI" in one.message) for one in notices] == [
             ("info", True)
-        ]
+        ] * len(task.prompts)
     else:
         assert [hunt["found"] for hunt in hunts] == [[]] * len(hunts)
         assert notices == []
@@ -259,15 +288,16 @@ def hunting(needles: Sequence[str]) -> Any:
     def words(number: int, needle: str) -> str:
         half = len(needle) // 2
         argv = [sys.executable, "-IS", str(HUNT), needle[:half], needle[half:], "--memory"]
-        return f"{shlex.join(argv)} > hunt-{number}.json"
+        return f"{shlex.join(argv)} > $chat-hunt-{number}.json"
 
-    command = " && ".join(words(number, needle) for number, needle in enumerate(needles))
+    commands = " && ".join(words(number, needle) for number, needle in enumerate(needles))
 
     def script(request: Request) -> Reply | None:
         if request.method != "stream":
             return None
         if request.turn_results:
             return Reply(text="done")
+        command = f"chat={request.last_user_text.replace(' ', '-')}; {commands}"
         return Reply(calls=[Call("run_shell_command", {"command": command})])
 
     return script

@@ -14,6 +14,7 @@ import anyio
 import msgspec
 import pytest
 
+from fake_sign_ins import authorized_user_file
 from geminids import Options
 from geminids.config.places import Places
 from geminids.process.marker import MARKER, Mark
@@ -246,6 +247,14 @@ def test_the_route_is_the_runs_own(machine: Machine, env: dict[str, str], level:
     check = machine.look(env=env)["gateway"]
     assert (check.level, said in check.detail) == (level, True), check.detail
     assert check.level == "ok" or check.hint
+
+
+def test_credentials_in_the_users_env_file(machine: Machine, tmp_path: Path) -> None:
+    """A run reads ~/.gemini/.env, so doctor finds the credentials that it names."""
+    file = authorized_user_file(tmp_path, "http://127.0.0.1:1")
+    machine.write(".env", f"GOOGLE_APPLICATION_CREDENTIALS={file}\n")
+    check = machine.look(env=PROJECT)["gateway"]
+    assert (check.level, "this machine's credentials" in check.detail) == ("ok", True), check.detail
 
 
 @pytest.mark.parametrize(

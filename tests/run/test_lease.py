@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from collections import deque
@@ -82,6 +83,38 @@ def test_a_gateway_that_has_ended_is_replaced(leases: Callable[..., RunLease]) -
     assert lease.mailbox.take() == []
 
 
+def test_a_gateway_that_cannot_be_replaced(
+    leases: Callable[..., RunLease], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next attempt is refused with the reason and the remedy."""
+    lease = leases()
+    lease.connect(BY_KEY, {})
+    lease.begin()
+    assert host._host is not None
+    host._host._server.close()
+
+    def refuse(*_: Any) -> Any:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("socket.socket", refuse)
+        with pytest.raises(Refused, match="cannot listen") as refused:
+            lease.connect(BY_KEY, {})
+    assert (refused.value.failure.kind, "ulimit -n" in refused.value.failure.hint) == ("network", True)
+    assert lease.connect(BY_KEY, {}).url
+
+
+def test_a_key_that_the_gateway_read_itself(leases: Callable[..., RunLease], tmp_path: Path) -> None:
+    """Whoever builds the environment knows the key, to remove copies of it."""
+    file = tmp_path / "key"
+    file.write_text(KEY)
+    file.chmod(0o600)
+    route = Route(kind="gateway", sign_in="api_key")
+    endpoint = leases(key_from=f"file:{file}").connect(route, {})
+    assert KEY not in str(gateway_environment({"COPY": f"--key={KEY}"}, route, endpoint))
+    assert KEY not in repr(endpoint)
+
+
 @pytest.mark.parametrize(
     ("route", "fields", "message"),
     [
@@ -114,10 +147,13 @@ def test_a_day_is_booked_once(
     """A run inside a run is told by a variable that the outer one books; its own limits still hold."""
     monkeypatch.setenv("GEMINIDS_HOME", str(tmp_path))
     outer = leases(day_requests=2)
-    variables = outer.connect(BY_KEY, {}).variables
-    assert set(variables) == {DAY_BOOKED}
+    endpoint = outer.connect(BY_KEY, {})
+    assert set(endpoint.variables) == {DAY_BOOKED}
     inner = leases(day_requests=2)
-    inner.connect(BY_KEY, variables)
+    inner.connect(
+        Route(kind="gateway", sign_in="api_key", key=endpoint.token, base_url=endpoint.url),
+        endpoint.variables,
+    )
     (booking,), (checking,) = outer.budgets, inner.budgets
     for _ in range(3):
         checking.take("m", 4)
@@ -126,6 +162,19 @@ def test_a_day_is_booked_once(
         assert not hasattr(booking.take("m", 4), "hint")
     assert "2 of 2 requests" in str(checking.take("m", 4))
     assert leases().connect(BY_KEY, {}).variables == {}
+
+
+def test_a_run_in_a_tool_that_has_a_key_of_its_own_books_its_day(
+    leases: Callable[..., RunLease], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its requests do not pass the outer gateway, so nobody else books them."""
+    monkeypatch.setenv("GEMINIDS_HOME", str(tmp_path))
+    variables = leases(day_requests=2).connect(BY_KEY, {}).variables
+    inner = leases(day_requests=2)
+    inner.connect(BY_KEY, variables)
+    (booking,) = inner.budgets
+    booking.take("m", 4)
+    assert booking.spent.requests == 1
 
 
 def test_a_shared_budget_is_seen_by_all(leases: Callable[..., RunLease]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -26,19 +26,24 @@ _WIDTH = max(map(len, ("cli_version", "sessions_home")))
 @click.option("--live", is_flag=True, help="Make one real run with a tiny prompt.")
 @click.option("--live-timeout", type=click.FloatRange(0, min_open=True), default=60.0, show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object: ok, and the checks.")
-@click.option("--cwd", default=".", show_default=True, help="The folder that the agent would work in.")
+@click.option("--cwd", help="The folder that the agent would work in.  [default: .]")
 @click.option("--gemini", help="A managed release (0.61.0) or the path of a CLI.")
-@click.option("--home", default="user", show_default=True, help="user, isolated, or a folder.")
-@click.option("--offline", is_flag=True, help="For runs with the built-in scripted model: no key is needed.")
+@click.option("--home", help="user, isolated, or a folder.  [default: user]")
+@click.option(
+    "--offline",
+    is_flag=True,
+    default=None,
+    help="For runs with the built-in scripted model: no key is needed.",
+)
 @click.option("--end-orphans", is_flag=True, help="End processes that dead hosts have left, without asking.")
 def doctor(
     live: bool,
     live_timeout: float,
     as_json: bool,
-    cwd: str,
+    cwd: str | None,
     gemini: str | None,
-    home: str,
-    offline: bool,
+    home: str | None,
+    offline: bool | None,
     end_orphans: bool,
 ) -> int:
     """Check whether a run would work here, and say what to do where not.
@@ -49,14 +54,24 @@ def doctor(
 
     import anyio
 
+    from geminids.config.layers import load_options
+    from geminids.errors import OptionsError
     from geminids.options import Options
-    from geminids.run.health import check_environment, would_work
+    from geminids.run.health import Check, check_environment, would_work
 
     if end_orphans:
         _tell_ended(_end_orphans())
-    options = Options(cwd=cwd, gemini=gemini, home=home, offline=offline)
+    given = {"cwd": cwd, "gemini": gemini, "home": home, "offline": offline}
+    flags: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    problem: OptionsError | None = None
+    try:
+        options = load_options(flags=flags).options  # as `run` does
+    except OptionsError as error:
+        problem, options = error, Options(**flags)
     visit = functools.partial(check_environment, options, live=live, live_timeout=live_timeout)
     found = anyio.run(visit)
+    if problem is not None and would_work(found):
+        found = (Check("options", "error", str(problem), "A run refuses to start with these."), *found)
     ok = would_work(found)
     if as_json:
         _print_json(ok, found)

@@ -95,8 +95,13 @@ class TokenSource:
         pending: Future[AccessToken] = Future()
         # A request that is cancelled must not cancel the others that wait.
         pending.set_running_or_notify_cancel()
-        self._pending = pending
-        threading.Thread(target=self._renew, args=(pending,), name="geminids-token", daemon=True).start()
+        try:
+            threading.Thread(target=self._renew, args=(pending,), name="geminids-token", daemon=True).start()
+        except RuntimeError as error:
+            # No thread is left (ulimit -u). The next request tries again.
+            pending.set_exception(SignInError(503, f"No access token for Vertex AI: {error}."))
+        else:
+            self._pending = pending
         return pending
 
     def _renew(self, pending: Future[AccessToken]) -> None:
@@ -105,7 +110,7 @@ class TokenSource:
             token = self._fetch()
         except SignInError as refused:
             error = refused
-        except Exception as problem:
+        except BaseException as problem:  # also SystemExit: requests wait for `pending`
             _log.error("obtaining an access token failed", error=problem)
             error = SignInError(401, f"No access token for Vertex AI: {type(problem).__name__}.")
         with self._lock:

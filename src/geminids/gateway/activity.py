@@ -160,7 +160,8 @@ class Activity:
         self._open: dict[int, _Exchange] = {}
         # The last request of each; subagents with the same prompt may run side by side.
         self._conversations: dict[int, list[_Exchange]] = {}
-        self._utilities: dict[int, _Exchange] = {}
+        # Several of one role may run side by side, for example two searches.
+        self._utilities: dict[tuple[int, int], _Exchange] = {}
         self._is_compressing = False
 
     def sent(self, number: int, sketch: Sketch) -> Sent:
@@ -209,14 +210,15 @@ class Activity:
 
     def _utility(self, exchange: _Exchange) -> Sent:
         number, sketch = exchange.number, exchange.sketch
-        previous = self._utilities.get(sketch.conversation)
-        self._utilities[sketch.conversation] = exchange
+        key = sketch.conversation, sketch.contents
+        previous = self._utilities.get(key)
+        self._utilities[key] = exchange
         findings: list[Finding] = []
         if sketch.role == "compression" and not self._is_compressing:
             self._is_compressing = True
             text = f"the CLI has the conversation summarised to shorten it (request {number})"
             findings.append(Finding("compression", number, text))
-        if previous is None or not previous.has_ended or previous.sketch.contents != sketch.contents:
+        if previous is None or not previous.has_ended:
             return Sent(findings=tuple(findings))
         # A loop check asks a second model the same.
         is_unusable = sketch.role in _REPEATED and sketch.model == previous.sketch.model

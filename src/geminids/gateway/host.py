@@ -80,7 +80,7 @@ class _LateUpstream:
 
 
 class OpenLease:
-    """A lease in use: `env` is for the CLI, `close` makes the token worthless."""
+    """A lease in use. `url` and `token` are for the CLI; `close` makes the token worthless."""
 
     def __init__(self, gateway: HostGateway, lease: Lease) -> None:
         self._gateway = gateway

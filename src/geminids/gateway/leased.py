@@ -261,7 +261,6 @@ class _Visit:
         return Answered(
             number=self._number,
             at=int(time.time() * 1000),
-            method=request.method,
             model=request.model,
             served=seen.served if seen else None,
             role=self._role,
@@ -271,7 +270,7 @@ class _Visit:
             turn=self._turn,
             status=self._head.status if self._head else None,
             counts=seen.counts if seen else None,
-            finish=seen.finish_reason if seen else None,
+            finish=(seen.finish_reason or seen.block_reason) if seen else None,
             calls=seen.calls if seen else 0,
             thoughts=seen.thoughts if seen else 0,
             waited_ms=int((self._left - self._came) * 1000),

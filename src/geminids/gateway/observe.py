@@ -11,9 +11,9 @@ from geminids.gateway.told import Counts
 
 __all__ = ["Observer"]
 
-# Whole answers and errors are kept up to here.
-_MOST_KEPT = 1024 * 1024
-# A larger event of a stream is not read.
+# Errors are kept up to here.
+_MOST_ERROR = 1024 * 1024
+# A larger answer, or a larger event of a stream, is not read.
 _MOST_EVENT = 64 * 1024 * 1024
 _SECONDS = re.compile(r"([\d.]+)s")
 
@@ -86,8 +86,6 @@ class Observer:
         self.finish_reason: str | None = None
         self.block_reason: str | None = None
         """Why the API refused the prompt (`promptFeedback`); such an answer has no finish reason."""
-        self.has_text = False
-        """Whether there is text that is not blank and not a thought."""
         self.calls = 0
         """How many tools the model has called."""
         self.thoughts = 0
@@ -113,7 +111,7 @@ class Observer:
     def feed(self, data: bytes) -> None:
         """Read a piece of the body, split wherever the network split it."""
         if not self._streams:
-            if len(self._kept) < _MOST_KEPT:
+            if len(self._kept) < (_MOST_EVENT if self._status < 400 else _MOST_ERROR):
                 self._kept += data
             return
         kept = self._kept
@@ -157,7 +155,7 @@ class Observer:
         )
 
     def _has_new_parts(self, data: bytes) -> bool:
-        return (not self.has_text and b'"text"' in data) or b'"functionCall"' in data or b'"thought"' in data
+        return b'"functionCall"' in data or b'"thought"' in data
 
     @property
     def _has_ended(self) -> bool:
@@ -216,7 +214,6 @@ class Observer:
         for part in parts or ():
             self.calls += len(part.function_call) > 0
             self.thoughts += bool(part.thought and part.text)
-            self.has_text = self.has_text or bool(not part.thought and part.text and part.text.strip())
 
     def _read_error(self, data: bytes) -> None:
         try:

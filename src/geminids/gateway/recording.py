@@ -27,12 +27,17 @@ _TOKEN = re.compile(re.escape(TOKEN_PREFIX) + r"[0-9a-f]{48}")
 _AGENT = re.compile(r"GeminiCLI(?:-[\w-]+)?/(\d+\.\d+\.\d+[\w.-]*)")
 
 
+_recorded_now: set[Path] = set()
+_lock = threading.Lock()
+
+
 class Recording:
     """Passes on what `inner` answers, and writes it to `path`.
 
     It writes beside that file, and takes its place when it is closed: a run that is killed loses only the exchange
     that was going on (the rest is in `FILE.<random>.part`), and a cassette that was there before is never half
-    overwritten. A file that cannot be written ends the recording, not the run; `on_remark` hears of it.
+    overwritten. A file that cannot be written ends the recording, not the run; `on_remark` hears of it. Only one
+    recording at a time can use a file: of two, the one that is closed last would overwrite the other.
     """
 
     def __init__(
@@ -64,13 +69,21 @@ class Recording:
         hint = "Name a file in a folder that is there and can be written."
         if self.path.is_dir():
             raise GeminidsError(f"cannot record to {self.path}: it is a folder", hint=hint)
-        try:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-            return os.open(self._part, flags, 0o600)
-        except OSError as error:
-            raise GeminidsError(
-                f"cannot record to {self.path}: {error.strerror or error}", hint=hint
-            ) from None
+        with _lock:
+            if self.path in _recorded_now:
+                raise GeminidsError(
+                    f"cannot record to {self.path}: another run or chat of this program records to it",
+                    hint="Name a file for each, for example pool.chat(record=…).",
+                )
+            try:
+                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+                opened = os.open(self._part, flags, 0o600)
+            except OSError as error:
+                raise GeminidsError(
+                    f"cannot record to {self.path}: {error.strerror or error}", hint=hint
+                ) from None
+            _recorded_now.add(self.path)
+            return opened
 
     async def answer(self, request: Request) -> AsyncIterator[Part]:
         if request.path.endswith(METRICS):
@@ -121,6 +134,9 @@ class Recording:
                     self._settle()
             except OSError as error:
                 self._failed(error)
+            finally:
+                with _lock:
+                    _recorded_now.discard(self.path)
 
     def _settle(self) -> None:
         # A run that asked for nothing must not take the place of one that did.

@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from geminids.gateway.request import Api
+from geminids.gateway.request import TOKEN_PREFIX, Api
 from geminids.outcome import FailureKind
 
 __all__ = ["Route", "SignIn"]
@@ -41,6 +41,11 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     def hides_credentials(self) -> bool:
         """Whether the CLI and its tools are given no credential at all. An account login stays with the CLI."""
         return self.kind == "gateway" and self.sign_in != "account"
+
+    @property
+    def is_nested(self) -> bool:
+        """Whether the requests go to the gateway of another run, whose tool started this one."""
+        return any(TOKEN_PREFIX in text for text in (self.key, self.base_url) if text)
 
     @property
     def signs_in_by_session(self) -> bool:

@@ -69,7 +69,6 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
 
     number: int
     at: int
-    method: str
     model: str | None
     served: str | None
     role: RequestRole

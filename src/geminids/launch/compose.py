@@ -52,8 +52,6 @@ def compose(prompt: str, options: Options, run_id: str) -> str:
     if options.literal:
         text = literal_prompt(text)
     if options.instructions is not None:
-        from geminids.launch.compose import read_instructions
-
         text = f"{read_instructions(options.instructions)}\n\n{text}"
     return text
 

@@ -35,11 +35,18 @@ _MACHINE_CREDENTIALS = (
 
 
 class Endpoint(msgspec.Struct, frozen=True):
-    """Where the CLI finds the gateway, the token that identifies its run there, and `variables` for its tools."""
+    """Where the CLI finds the gateway, the token that identifies its run there, and `variables` for its tools.
+
+    `key` is what the gateway signs in with, if it read the key itself (`key_from`).
+    """
 
     url: str
     token: str
     variables: dict[str, str] = {}
+    key: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Endpoint({self.url!r})"
 
 
 def gateway_environment(
@@ -60,7 +67,7 @@ def gateway_environment(
         removed = (*_SIGN_IN, *_MACHINE_CREDENTIALS)
     else:
         removed = _SIGN_IN
-    key = route.key
+    key = endpoint.key or route.key
     kept = {
         name: value
         for name, value in env.items()

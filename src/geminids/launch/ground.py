@@ -164,7 +164,8 @@ def _with_home(
     env = signed.env
     if route.kind == "gateway":
         endpoint = connect(route, env)
-        secrets |= {secret for secret in (route.key, endpoint.token) if secret and secret != NO_KEY}
+        own = (route.key, endpoint.key, endpoint.token)
+        secrets |= {secret for secret in own if secret and secret != NO_KEY}
         env = gateway_environment(env, route, endpoint, blank=options.trust_workspace)
         env = past_proxies(env)
     strange = () if options.trust_workspace else _strange_skills(cwd, source, places)

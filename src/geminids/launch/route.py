@@ -20,6 +20,8 @@ from geminids.options.checks import LIMITS, NEED_GATEWAY
 __all__ = ["decide_route", "needs_gateway", "route_notice", "route_text", "uses_container"]
 
 _OFF = "gateway='off'"
+_CONTAINER = "the CLI's container sandbox (tools.sandbox) cannot reach a gateway on loopback"
+_CONTAINER_HINT = "Turn tools.sandbox off, or run without this option."
 _SET_KEY = "Set GEMINI_API_KEY, or name the key with key_from."
 
 
@@ -36,17 +38,18 @@ def decide_route(
 
     `budget`: the run shares a budget with others. `replayed`: the form of the API that a replay was recorded with.
     """
+    in_container = uses_container(settings, env)
     if options.offline or options.replay is not None:
+        if in_container:
+            return _refused("offline" if options.offline else "replay", _CONTAINER, _CONTAINER_HINT)
         return Route(kind="gateway", api=replayed)
     needed = needs_gateway(options, budget=budget)
     if options.gateway == "off":
         if needed is not None:
             return _refused(needed, _OFF, "Leave gateway='on', or run without this limit.")
         return Route(kind="direct", reason=_OFF, is_expected=True)
-    if uses_container(settings, env):
-        reason = "the CLI's container sandbox (tools.sandbox) cannot reach a gateway on loopback"
-        hint = "Turn tools.sandbox off, or run without this option."
-        return _direct(needed, reason, hint)
+    if in_container:
+        return _direct(needed, _CONTAINER, _CONTAINER_HINT)
     if auth.mode == "key":
         return _by_key(options, env, needed)
     if auth.mode == "vertex":
@@ -102,10 +105,12 @@ def _by_key(options: Options, env: Mapping[str, str], needed: str | None) -> Rou
         )
     if key is None and options.key_from is None:
         return _direct(needed, "the API key is in the CLI's own store, which only the CLI can read", _SET_KEY)
+    # Beside the placeholder stands the address of the outer chat's gateway, which serves its own tokens only.
+    base_url = None if key == NO_KEY else env.get("GOOGLE_GEMINI_BASE_URL")
     return Route(
         kind="gateway",
         sign_in="api_key",
-        base_url=env.get("GOOGLE_GEMINI_BASE_URL") or None,
+        base_url=base_url or None,
         key=None if options.key_from is not None else key,
     )
 

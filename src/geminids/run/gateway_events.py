@@ -29,6 +29,21 @@ __all__ = ["GatewayEvents", "ending_of"]
 _SETTLE = 1.0
 # Enough of a stop message to recognise it when the CLI repeats it; the CLI escapes its later lines.
 _RECOGNISED = 40
+# A filter of the API ended the answer, or refused the prompt: the same request is likely to end the same way. The names
+# are those of `FinishReason` and `BlockedReason` in the CLI's SDK. The CLI takes OTHER for a filter too (geminiChat.ts).
+_FILTERS = (
+    "SAFETY",
+    "PROHIBITED_CONTENT",
+    "BLOCKLIST",
+    "SPII",
+    "RECITATION",
+    "LANGUAGE",
+    "OTHER",
+    "JAILBREAK",
+    "MODEL_ARMOR",
+    "IMAGE_SAFETY",
+    "IMAGE_PROHIBITED_CONTENT",
+)
 _PLAIN_FINISH = (None, "STOP", "FINISH_REASON_UNSPECIFIED")
 _KINDS: dict[str, FailureKind] = {
     "model": "config",
@@ -43,7 +58,7 @@ class GatewayEvents:
     gateway has stopped the run.
 
     `halted` says why; `faults` are what broke between gateway and API, newest last; `finish_reason` is the API's word
-    for the last answer of the main conversation.
+    for the last answer of the main conversation, None if that answer was interrupted before the API gave a reason.
     """
 
     def __init__(
@@ -129,12 +144,19 @@ class GatewayEvents:
         self.read()
         left = [request for request in self._lease.in_flight if request.is_paid and request.left is not None]
         self._lease.reported_unended.update(request.number for request in left)
+        if any(request.role == "main" for request in left):
+            self.finish_reason = None
         if left:
             self._put([self._unended(request) for request in left])
 
     def explain(self, ending: Ending) -> Ending:
-        """The ending with the gateway's reason: the CLI calls every broken connection `fetch failed`."""
+        """The ending with what the CLI does not say: it calls every broken connection `fetch failed`, and on the warm
+        transport an answer that a filter blocked looks like an empty one."""
         failure = ending.failure
+        if failure is not None and failure.kind == "blocked" and self.finish_reason in _FILTERS:
+            message = f"the API blocked the answer ({self.finish_reason})"
+            blocked = msgspec.structs.replace(failure, message=message, retryable=False)
+            return Ending(ending.outcome, message, blocked)
         fault = self.faults[-1].fault if self.faults else None
         if failure is None or failure.kind != "network" or fault is None:
             return ending
@@ -148,7 +170,11 @@ class GatewayEvents:
         self.failed = None if answer.ok else (answer, time.monotonic())
         if not answer.ok:
             events.append(self._failure(answer))
-        if not answer.sent or answer.number in self._lease.reported_unended:
+        if answer.number in self._lease.reported_unended:
+            return events
+        if answer.role == "main":
+            self.finish_reason = answer.finish
+        if not answer.sent:
             return events
         used = self._used(answer, turn)
         events.append(used)
@@ -156,8 +182,6 @@ class GatewayEvents:
             events.append(self._ledger.notice("warning", "request_log", problem))
         if answer.finish not in _PLAIN_FINISH and answer.ok:
             events.append(self._cut_short(answer, str(answer.finish)))
-        if answer.role == "main" and answer.finish is not None:
-            self.finish_reason = answer.finish
         return events
 
     def _used(self, answer: Answered, turn: int) -> TokensUsed:

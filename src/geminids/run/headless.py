@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from geminids.process.tree import Ended
     from geminids.run.stall.snapshot import Situation
 
-__all__ = ["HeadlessLane", "first_words"]
+__all__ = ["HeadlessLane"]
 
 
-def first_words(
+def _first_events(
     plan: Plan, options: Options, pid: int, recorder: RunRecorder, redactor: Redactor
 ) -> list[Event]:
     """The events of a run whose CLI has just been spawned."""
@@ -121,7 +121,7 @@ class HeadlessLane:
         self._unsent = child.write_now(self._plan.stdin)
         if not self._unsent:
             child.close_stdin()
-        self._put(first_words(self._plan, self._options, child.pid, self._recorder, self._redactor))
+        self._put(_first_events(self._plan, self._options, child.pid, self._recorder, self._redactor))
 
     def stop(self, reason: str) -> None:
         """The caller asks for the end; asked a second time, the grace is cut short."""

@@ -115,6 +115,8 @@ class RunLease:
         self._by_session = False
         self._budgets = tuple(budgets)
         self._recording: Recording | None = None
+        self._key: str | None = None
+        """The key that the gateway signs in with, once it is open."""
 
     @property
     def is_open(self) -> bool:
@@ -177,8 +179,11 @@ class RunLease:
             except GeminidsError as error:
                 raise Refused("network", error.message, error.hint or "") from None
         elif not self._lease.usable:
-            self._lease = self._lease.renewed()
-            self._lease.begin()  # at once: the CLI has been spawned long ago
+            try:
+                self._lease = self._lease.renewed()
+                self._lease.begin()  # at once: the CLI has been spawned long ago
+            except GeminidsError as error:
+                raise Refused("network", error.message, error.hint or "") from None
             # A chat that was silent has not read that its gateway has ended, and need not any more.
             for message in self.mailbox.take():
                 if getattr(message, "kind", None) != "gone":
@@ -188,6 +193,7 @@ class RunLease:
             self._lease.url,
             NO_KEY if self._by_session else self._lease.token,
             {} if day is None else {DAY_BOOKED: str(day)},
+            self._key,
         )
 
     def begin(self) -> None:
@@ -218,12 +224,12 @@ class RunLease:
         from geminids.gateway.lease import Lease
 
         try:
-            key = self._key(route)
+            self._key = key = self._read_key(route)
             return Lease(
                 self._upstream(route, env, key),
                 self.mailbox.put,
                 api=route.api,
-                purses=self._new_budgets(env),
+                purses=self._new_budgets(route, env),
                 pace=self._pace(route, key),
                 wake=self.mailbox.wake,
                 only_models=self._options.only_models,
@@ -231,7 +237,7 @@ class RunLease:
         except GeminidsError as error:
             raise Refused("bad_option", error.message, error.hint or "") from None
 
-    def _key(self, route: Route) -> str | None:
+    def _read_key(self, route: Route) -> str | None:
         if self._options.key_from is None or route.sign_in != "api_key":
             return route.key
         from geminids.gateway.keys import read_key
@@ -275,7 +281,7 @@ class RunLease:
         code = "record" if self._options.record is not None else "replay"
         self.mailbox.put(Remark(code=code, text=text))
 
-    def _new_budgets(self, env: Mapping[str, str]) -> list[Purse]:
+    def _new_budgets(self, route: Route, env: Mapping[str, str]) -> list[Purse]:
         options = self._options
         from geminids.gateway.purse import Limits, Purse
 
@@ -295,7 +301,8 @@ class RunLease:
             from geminids.gateway.day import DayPurse
 
             folder = Places.of().root / "spent"
-            budgets.append(DayPurse(folder, day, price, books=env.get(DAY_BOOKED) != str(folder)))
+            is_booked = route.is_nested and env.get(DAY_BOOKED) == str(folder)
+            budgets.append(DayPurse(folder, day, price, books=not is_booked))
         return budgets
 
     def _pace(self, route: Route, key: str | None) -> Pace | None:

@@ -51,7 +51,8 @@ def gateway(scene: Scene) -> Check:
     source = scene.source
     if isinstance(source, SettingsProblem):
         return Check("gateway", "skipped", "the settings of this home cannot be read")
-    route = find_sign_in(scene.options, scene.env, source, scene.cwd).route
+    signed = find_sign_in(scene.options, scene.env, source, scene.cwd)
+    route = signed.route
     if route.kind == "refused":
         return Check("gateway", "error", route_text(route), route.hint)
     if route.kind == "direct":
@@ -62,7 +63,8 @@ def gateway(scene: Scene) -> Check:
         from geminids.gateway.way import way_of
 
         try:
-            VertexCredentials(route.project, route.location, scene.env, way_of(scene.env)).check_available()
+            way = way_of(signed.env)
+            VertexCredentials(route.project, route.location, signed.env, way).check_available()
         except GeminidsError as error:
             return Check("gateway", "error", error.message, error.hint)
     return Check("gateway", "ok", route_text(route))

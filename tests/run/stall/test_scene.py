@@ -22,7 +22,7 @@ def situation(**fields: Any) -> Situation:
 
 def gateway(ago: float, **fields: Any) -> Any:
     """What the gateway reports of a request that failed so many seconds ago."""
-    about: dict[str, Any] = {"number": 1, "at": 0, "method": "stream", "model": "m", "served": None}
+    about: dict[str, Any] = {"number": 1, "at": 0, "model": "m", "served": None}
     about |= {"role": "main", "attempt": 1, "body": 7, "status": 500, "counts": None, "finish": None}
     about |= {
         "calls": 0,

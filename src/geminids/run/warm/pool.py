@@ -247,6 +247,7 @@ class Pool:
                 with anyio.fail_after(options.start_timeout):
                     await process.open()
                     if not process.sessions or await self.is_well(process):
+                        process.mask(plan.secrets)
                         return plan, process
             except BaseException:
                 self.left(process)

@@ -83,6 +83,11 @@ class WarmProcess:
         self._opening: Pending | None = None
         self._one_by_one: anyio.Lock | None = None
 
+    def mask(self, secrets: frozenset[str]) -> None:
+        """Mask these too from now on: chats that share this process may have different keys."""
+        if not secrets.issubset(self.redactor.secrets):
+            self.redactor = mask_in_logs(Redactor(secrets.union(self.redactor.secrets)))
+
     def start(self) -> None:
         """Spawn it; raises OSError where the system says no."""
         idle = private_dir(_idle())
