@@ -168,7 +168,7 @@ def test_garbage_is_the_servers_fault(world: Any, reply: dict[str, Any]) -> None
     ("reply", "retryable"),
     [
         pytest.param({"finish": "SAFETY", "empty": True}, False, marks=deep),
-        pytest.param({"blocked": "SAFETY"}, True, marks=deep),
+        pytest.param({"blocked": "SAFETY"}, False, marks=deep),
         pytest.param({"empty": True}, True, marks=deep),
         pytest.param({"finish": "RECITATION", "empty": True}, False, marks=deep),
         pytest.param({"thought": "hmm"}, True, marks=deep),

@@ -32,7 +32,7 @@ NEEDS_THE_GATEWAY: dict[str, Any] = {
     "day_budget": 0.5,
     "requests_per_minute": 10,
     "only_models": ("gemini-*",),
-    "key_from": "env:GEMINI_API_KEY",
+    "key_from": "file:key",
     "record": "recorded.jsonl",
     "replay": "recorded.jsonl",
 }

@@ -1,4 +1,4 @@
-"""A warm turn ends as a headless run of the same script does; what ACP does not tell is said in the rows."""
+"""A warm turn ends as a headless run of the same script does."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def endings(world: Any, rows: list[Row]) -> dict[str, Any]:
                 world.gateway.upstream = script(row)
             async with pool.chat(**options) as chat:
                 result = await chat.ask("hello")
-            expected = row.expected("warm")
+            expected = row.expected
             if told(result, expected) != expected:
                 wrong[row.name] = (told(result, expected), expected, result.failure)
     return wrong
@@ -78,7 +78,7 @@ async def test_every_row_headless(make_world: Any) -> None:
             continue  # tests/real/test_endings_api.py has it
         world.gateway.upstream = script(row)
         result = await geminids.ask("hello", world.options(**row.options))
-        expected = row.expected("headless")
+        expected = row.expected
         if told(result, expected) != expected:
             wrong[row.name] = (told(result, expected), expected)
     assert wrong == {}

@@ -58,7 +58,6 @@ def answered(number: int = 1, **fields: Any) -> Answered:
     given: dict[str, Any] = {
         "number": number,
         "at": 1,
-        "method": "stream",
         "model": "m",
         "served": None,
         "role": "main",
@@ -90,7 +89,7 @@ def test_each_answer_is_told_with_its_tokens_and_times(seen: Seen) -> None:
 def test_turns(seen: Seen) -> None:
     """Each new question of the main conversation is one; the same question again, and other requests, are not."""
     answers = [
-        answered(1, role="router", method="generate", turn=0),
+        answered(1, role="router", turn=0),
         answered(2, turn=1),
         answered(3, role="subagent", turn=1),
         answered(4, turn=2),
@@ -174,6 +173,21 @@ def test_an_answer_that_did_not_end_with_stop(seen: Seen, reason: str) -> None:
     assert seen.gateway.finish_reason == "STOP"
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"whole": False, "fault": "it was reset"},
+        {"status": 500},
+        {"status": None, "whole": False, "sent": False, "fault": "no such host"},
+    ],
+    ids=["interrupted", "refused", "not sent"],
+)
+def test_a_request_without_an_answer_has_no_finish_reason(seen: Seen, fields: dict[str, Any]) -> None:
+    """The reason of the answer before it is not kept."""
+    seen.tell(answered(1), answered(2, counts=None, finish=None, **fields))
+    assert seen.gateway.finish_reason is None
+
+
 def test_waiting_and_remarks_are_notices(seen: Seen) -> None:
     """With their own codes."""
     told = seen.tell(
@@ -208,10 +222,24 @@ def test_what_the_gateway_knows_better(seen: Seen) -> None:
     """A broken way is named; other failures stay as the CLI told them."""
     failure = Failure(kind="network", message="fetch failed", retryable=True, hint="h")
     bare = Ending("failed", "fetch failed", failure)
-    assert seen.gateway.explain(bare) is bare
+    assert seen.gateway.explain(bare, answer="") is bare
     seen.tell(answered(counts=None, status=None, whole=False, fault="no such host: x.invalid"))
-    explained = seen.gateway.explain(bare)
+    explained = seen.gateway.explain(bare, answer="")
     assert explained.failure is not None
     assert "no such host: x.invalid" in explained.failure.message
     other = Ending("failed", "m", Failure(kind="auth", message="m", retryable=False, hint="h"))
-    assert seen.gateway.explain(other) is other
+    assert seen.gateway.explain(other, answer="") is other
+
+
+@pytest.mark.parametrize("reason", ["SAFETY", "PROHIBITED_CONTENT", "OTHER", "MAX_TOKENS", "STOP"])
+def test_what_a_filter_blocked_is_not_retryable(seen: Seen, reason: str) -> None:
+    """The failure names the filter. A blocked run without a filter stays as it was told."""
+    bare = Ending("failed", "m", Failure(kind="blocked", message="m", retryable=True, hint="h"))
+    seen.tell(answered(finish=reason))
+    explained = seen.gateway.explain(bare, answer="")
+    if reason in ("MAX_TOKENS", "STOP"):
+        assert explained is bare
+        return
+    assert explained.failure is not None
+    assert (explained.failure.kind, explained.failure.retryable) == ("blocked", False)
+    assert explained.reason == explained.failure.message == f"the API blocked the answer ({reason})"

@@ -20,17 +20,15 @@ class Row:
     told: Mapping[str, Any] = field(default_factory=dict)
     """Fields of the failure, alike on both lanes and all releases."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    warm: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of the failure that the warm lane cannot know, as it tells them."""
     closed: bool = False
     """Nothing listens at the API's address."""
 
-    def expected(self, lane: str) -> dict[str, Any]:
-        """`outcome`, `kind` and fields of the failure, for `headless` or `warm`."""
-        found = {"outcome": self.outcome, "kind": self.kind, **self.told}
-        if lane == "warm":
-            found |= self.warm
-        return found if found["outcome"] == "failed" else {"outcome": found["outcome"], "kind": None}
+    @property
+    def expected(self) -> dict[str, Any]:
+        """`outcome`, `kind` and fields of the failure, alike on both lanes."""
+        if self.outcome != "failed":
+            return {"outcome": self.outcome, "kind": None}
+        return {"outcome": self.outcome, "kind": self.kind, **self.told}
 
 
 def _about(name: str, **more: Any) -> dict[str, Any]:
@@ -65,10 +63,9 @@ def _refused(status: int, kind: str, **more: Any) -> dict[str, Any]:
 
 
 def _blocked(*, filtered: bool = False, **more: Any) -> dict[str, Any]:
-    """Only headless runs say whether it was a filter."""
+    """The gateway sees the API's finish reason on both lanes: what a filter blocked is not retryable."""
     given: dict[str, Any] = {"outcome": "failed", "kind": "blocked", "options": _ONCE}
     given["told"] = {"http_status": None, "retryable": not filtered}
-    given["warm"] = {"retryable": True}
     return {**given, **more}
 
 
@@ -122,12 +119,16 @@ ROWS: tuple[Row, ...] = (
         ({"garbage": "<html>Bad Gateway</html>", "status": 502},),
         **_failed("server", None),
     ),
-    Row("blocked prompt", ({"blocked": "SAFETY"},), **_blocked()),
+    Row("blocked prompt", ({"blocked": "SAFETY"},), **_blocked(filtered=True)),
     Row("SAFETY", ({"finish": "SAFETY", **_EMPTY},), **_blocked(filtered=True)),
     Row("SAFETY with text", ({"finish": "SAFETY", "text": "some"},), "success"),
     Row("RECITATION", ({"finish": "RECITATION", **_EMPTY},), **_blocked(filtered=True)),
     Row("OTHER", ({"finish": "OTHER", **_EMPTY},), **_blocked(filtered=True)),
-    Row("PROHIBITED_CONTENT", ({"finish": "PROHIBITED_CONTENT", **_EMPTY},), **_blocked()),
+    Row(
+        "PROHIBITED_CONTENT",
+        ({"finish": "PROHIBITED_CONTENT", **_EMPTY},),
+        **_blocked(filtered=True),
+    ),
     Row("MAX_TOKENS", ({"finish": "MAX_TOKENS", **_EMPTY},), **_blocked()),
     Row("MAX_TOKENS with text", ({"finish": "MAX_TOKENS", "text": "some"},), "success"),
     Row("nothing", (_EMPTY,), **_blocked()),

@@ -16,6 +16,7 @@ from geminids.outcome import Failure, FailureKind
 from geminids.redact import Redactor
 from geminids.run.lease import RunLease
 from geminids.wire.endings import Ending
+from geminids.wire.hints import hint_for
 
 if TYPE_CHECKING:
     import anyio
@@ -29,8 +30,9 @@ __all__ = ["GatewayEvents", "ending_of"]
 _SETTLE = 1.0
 # Enough of a stop message to recognise it when the CLI repeats it; the CLI escapes its later lines.
 _RECOGNISED = 40
-# A filter of the API ended the answer, or refused the prompt: the same request is likely to end the same way. The names
-# are those of `FinishReason` and `BlockedReason` in the CLI's SDK. The CLI takes OTHER for a filter too (geminiChat.ts).
+# A filter of the API ended the answer, or refused the prompt: the same request is likely to end the same way.
+# The names are from `FinishReason` and `BlockedReason` in the CLI's SDK. The CLI treats OTHER as a filter too
+# (geminiChat.ts).
 _FILTERS = (
     "SAFETY",
     "PROHIBITED_CONTENT",
@@ -149,14 +151,21 @@ class GatewayEvents:
         if left:
             self._put([self._unended(request) for request in left])
 
-    def explain(self, ending: Ending) -> Ending:
-        """The ending with what the CLI does not say: it calls every broken connection `fetch failed`, and on the warm
-        transport an answer that a filter blocked looks like an empty one."""
+    def explain(self, ending: Ending, *, answer: str) -> Ending:
+        """The ending with what the CLI does not say: it calls every broken connection `fetch failed`, it calls a prompt
+        that was blocked after a tool call a success, and on the warm transport a filter looks like an empty answer."""
         failure = ending.failure
-        if failure is not None and failure.kind == "blocked" and self.finish_reason in _FILTERS:
+        is_empty = (
+            failure.kind == "blocked" if failure else ending.outcome == "success" and not answer.strip()
+        )
+        if is_empty and self.finish_reason in _FILTERS:
             message = f"the API blocked the answer ({self.finish_reason})"
-            blocked = msgspec.structs.replace(failure, message=message, retryable=False)
-            return Ending(ending.outcome, message, blocked)
+            failure = failure or Failure(
+                kind="blocked", message=message, retryable=False, hint=hint_for("blocked")
+            )
+            return Ending(
+                "failed", message, msgspec.structs.replace(failure, message=message, retryable=False)
+            )
         fault = self.faults[-1].fault if self.faults else None
         if failure is None or failure.kind != "network" or fault is None:
             return ending

@@ -65,7 +65,9 @@ class Verdict:
             return Ending("failed", LINGERING, failure)
         if not stopping.wanted or self.result_came_first or self._said_success:
             ending = self._judged(exit_code)
-            return ending if self._gateway is None else self._gateway.explain(ending)
+            if self._gateway is None:
+                return ending
+            return self._gateway.explain(ending, answer=self._fold.answer)
         return Ending("timed_out" if stopping.by_deadline else "interrupted", stopping.reason)
 
     def keeps_leftovers(self, exit_code: int | None) -> bool:

@@ -146,7 +146,7 @@ class WarmTurn:
             thinking_only=self._updates.thinking_only,
             recorded=self._sources.books.answered if self.complete else None,
         )
-        return ending if gateway is None else gateway.explain(ending)
+        return ending if gateway is None else gateway.explain(ending, answer=self._recorder.fold.answer)
 
     def traces(
         self, *, session_id: str | None, exit_code: int | None, ended: tuple[EndedProcess, ...]
