@@ -44,8 +44,7 @@ if TYPE_CHECKING:
     from geminids.outcome import Failure
     from geminids.prices import Budget, ModelRate, RateTier
     from geminids.process.undumpable import protect_host
-    from geminids.run.ask import ask, ask_sync, stream_sync
-    from geminids.run.opening import open_run
+    from geminids.run.ask import ask, ask_sync, open_run, stream_sync
     from geminids.run.result import Result
     from geminids.run.run import Run
     from geminids.run.warm.chat import Chat
@@ -118,9 +117,8 @@ _ROOMS = {
     "geminids.outcome": ("Failure",),
     "geminids.process.undumpable": ("protect_host",),
     "geminids.prices": ("Budget", "ModelRate", "RateTier"),
-    "geminids.run.ask": ("ask", "ask_sync", "stream_sync"),
+    "geminids.run.ask": ("ask", "ask_sync", "open_run", "stream_sync"),
     "geminids.run.result": ("Result",),
-    "geminids.run.opening": ("open_run",),
     "geminids.run.run": ("Run",),
     "geminids.run.warm.chat": ("Chat",),
     "geminids.run.warm.permission": ("Said",),

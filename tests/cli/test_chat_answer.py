@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from geminids.cli.chat_answer import answered_by_key
+from geminids.cli.chat_keys import answered_by_key
 from geminids.events.model import PermissionAsked
 from geminids.run.warm.permission import Said
 from geminids.views.chat import ChatView

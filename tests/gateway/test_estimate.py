@@ -8,7 +8,7 @@ import time
 
 import msgspec
 
-from geminids.gateway.estimate import BYTES_A_TOKEN, counted_bytes
+from geminids.gateway.purse import BYTES_A_TOKEN, counted_bytes
 
 
 def _request(*parts: object) -> bytes:

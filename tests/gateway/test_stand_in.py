@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from geminids.gateway.stand_in import fill
+from geminids.gateway.scripted import fill
 
 
 @pytest.mark.parametrize(

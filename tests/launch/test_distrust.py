@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from geminids.launch.distrust import Distrust, distrust
-from geminids.launch.workspace import Workspace, WorkspaceProblem, look_at
+from geminids.launch.workspace import Distrust, Workspace, WorkspaceProblem, distrust, look_at
 from geminids.toolchain import release_of
 
 NEWEST, OLDEST = "0.61.0", "0.54.4"

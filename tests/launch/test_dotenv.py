@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from geminids.launch.dotenv import names_in, read_dotenv
+from geminids.launch.environment import names_in, read_dotenv
 
 
 @pytest.mark.parametrize(

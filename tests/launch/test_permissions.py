@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geminids.config.fields import fields
-from geminids.launch.contradictions import contradictions, misspelt
-from geminids.launch.permissions import Verdicts, denied_tools, fits, modes_of
+from geminids.launch.permissions import Verdicts, contradictions, denied_tools, fits, misspelt, modes_of
 from geminids.options import Approval, Permissions
 from geminids.toolchain.tools import BUILT_IN, built_in
 from permission_table import TABLE

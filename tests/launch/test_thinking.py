@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 import pytest
 
-from geminids.launch.thinking import thinking_settings
+from geminids.launch.servers import thinking_settings
 from geminids.options import Effort
 
 

@@ -15,7 +15,7 @@ import pytest
 from geminids.skills.add import add_skill
 from geminids.skills.find import Skill, built_in_folder, find_skills
 from geminids.skills.places import lint_path
-from geminids.skills.trust import untrusted_skills
+from geminids.skills.record import untrusted_skills
 from geminids.toolchain import Gemini, find
 
 pytestmark = pytest.mark.real

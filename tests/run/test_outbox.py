@@ -12,7 +12,7 @@ from hypothesis import given
 
 from geminids.events.ledger import Ledger
 from geminids.events.model import Event
-from geminids.run.outbox import Outbox
+from geminids.run.recorder import Outbox
 
 MEGABYTE = 1024 * 1024
 

@@ -8,7 +8,7 @@ import pytest
 
 from geminids import Options
 from geminids.outcome import Failure
-from geminids.run.retrying import GO_ON, LONGEST_WAIT, Again, Stands, retry_of
+from geminids.run.attempts import GO_ON, LONGEST_WAIT, Again, Stands, retry_of
 from geminids.wire.endings import Ending
 
 

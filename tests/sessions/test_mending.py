@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from geminids.sessions.mending import mend
-from geminids.sessions.order import in_true_order
+from geminids.sessions.order import in_true_order, mend
 from geminids.sessions.transcript import TurnEnd, entries
 from geminids.wire.journal import Message
 from geminids.wire.journal_replay import replay

@@ -11,8 +11,7 @@ import pytest
 
 from geminids.config.places import Places
 from geminids.skills.add import add_skill
-from geminids.skills.record import vouched_skills
-from geminids.skills.trust import untrusted_skills
+from geminids.skills.record import untrusted_skills, vouched_skills
 
 
 @pytest.fixture

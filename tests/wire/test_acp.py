@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from acp_models import JSON, dumped, made, schema
 from geminids.wire.acp import Answer, Note, ToolCall, Unknown, Update, decode_lines
-from geminids.wire.acp_answers import opened_of, stopped_of
+from geminids.wire.acp_calls import opened_of, stopped_of
 
 _QUIET = {"available_commands_update", "current_mode_update", "session_info_update", "config_option_update"}
 _CHUNKS = {"agent_message_chunk", "agent_thought_chunk", "user_message_chunk"}

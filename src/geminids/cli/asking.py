@@ -72,7 +72,7 @@ class Asker:
         return self._shown.setdefault(asked_id, anyio.Event())
 
     def _ask(self, question: _Question) -> Said:
-        from geminids.cli.chat_answer import answered_by_key  # imported late: it loads rich
+        from geminids.cli.chat_keys import answered_by_key  # imported late: it loads rich
 
         assert self.view is not None
         fd = sys.stdin.fileno()

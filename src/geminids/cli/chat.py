@@ -18,8 +18,8 @@ from geminids.options import Options
 if TYPE_CHECKING:
     from rich.text import Text
 
-    from geminids.cli.chat_interrupts import Interrupts
     from geminids.cli.chat_thread import ChatThread
+    from geminids.cli.signals import Interrupts
 
 __all__ = ["chat"]
 
@@ -53,8 +53,8 @@ chat.params = [param for param in chat.params if param.name not in _NOT_HERE]
 
 
 def _talk(prompt: str | None, options: Options, as_json: bool) -> int:
-    from geminids.cli.chat_interrupts import Interrupts
     from geminids.cli.chat_thread import ChatThread
+    from geminids.cli.signals import Interrupts
     from geminids.launch.refused import Refused
 
     fields = {name: getattr(options, name) for name in _OF_THE_FIRST}

@@ -11,10 +11,10 @@ import click
 import msgspec
 
 from geminids.cli.chat_commands import Commands, Leave, prompt_of
-from geminids.cli.chat_interrupts import HungUp, Interrupts
 from geminids.cli.chat_lines import joined
 from geminids.cli.chat_thread import ChatThread, Over
 from geminids.cli.run import exit_code, say_why
+from geminids.cli.signals import HungUp, Interrupts
 from geminids.events.cost import Cost
 from geminids.events.encoding import encode_json
 from geminids.events.model import Event, Finished, Notice, Usage

@@ -11,11 +11,11 @@ from typing import Any
 from rich.text import Text
 
 from geminids.cli import chat_keys
-from geminids.cli.chat_answer import answered_by_key
 from geminids.cli.chat_commands import Commands, Leave, prompt_of
-from geminids.cli.chat_interrupts import HungUp, Interrupts
+from geminids.cli.chat_keys import answered_by_key
 from geminids.cli.chat_lines import Typed
 from geminids.cli.chat_thread import ChatThread, Over, Question
+from geminids.cli.signals import HungUp, Interrupts
 from geminids.events.model import Thought
 from geminids.outcome import EXIT_CODES
 from geminids.run.result import Result

@@ -130,7 +130,7 @@ class _Job:
 
     def _look_at(self, said: bytes) -> None:
         if self._strict and said:
-            from geminids.cli.strict import complain
+            from geminids.cli.record_files import complain
 
             self.code = max(self.code, complain(said, trajectory=self._record_dir is not None))
 

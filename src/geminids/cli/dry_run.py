@@ -8,7 +8,7 @@ import click
 
 from geminids.launch.plan import Refused, make_plan
 from geminids.options import Options
-from geminids.run.lanes import for_one_attempt
+from geminids.run.attempting import for_one_attempt
 
 __all__ = ["say_refused", "show"]
 

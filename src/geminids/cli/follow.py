@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from geminids.cli.asking import Asker
     from geminids.run.run import Run
     from geminids.run.warm.owner_run import RemoteRun
-    from geminids.views.spoken import Spoken
+    from geminids.views.plain import Spoken
     from geminids.views.terminal import TerminalView
 
 __all__ = ["follow"]

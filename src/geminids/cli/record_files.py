@@ -1,4 +1,4 @@
-"""The files of a run record: what was heard, and the trajectory that people read."""
+"""The files of a run record, and the exit code of a record with missing fields."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from geminids.events.model import Event, decode_event, encode_event
 if TYPE_CHECKING:
     from geminids.dialects.record import Record
 
-__all__ = ["RecordFiles"]
+__all__ = ["RecordFiles", "complain"]
 
 
 class RecordFiles:
@@ -137,3 +137,19 @@ def _remove(file: BufferedWriter) -> None:
         file.close()
     with suppress(OSError):
         _path(file).unlink()
+
+
+_FAILED = 3
+
+
+def complain(said: bytes, *, trajectory: bool) -> int:
+    """Name the fields of the record that are not as they should be, on stderr; 3 where there is one, else 0.
+
+    `trajectory`: its file was asked for, and must be there.
+    """
+    from geminids.dialects import record
+
+    problems = record.check(record.decode(said), trajectory=trajectory)
+    for problem in problems:
+        click.echo(f"geminids: --strict: {problem}", err=True)
+    return _FAILED if problems else 0

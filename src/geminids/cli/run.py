@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from geminids.cli.asking import Asker
     from geminids.run.run import Run
     from geminids.run.warm.owner_run import RemoteRun
-    from geminids.views.spoken import Spoken
+    from geminids.views.plain import Spoken
 
 __all__ = ["check_manner", "exit_code", "run", "say_why"]
 
@@ -109,7 +109,7 @@ def run(
     if output == "text":
         say_why(result)
     if strict and spoken is not None:
-        from geminids.cli.strict import complain
+        from geminids.cli.record_files import complain
 
         return exit_code(result) or complain(spoken.last, trajectory=record_dir is not None)
     return exit_code(result)
@@ -118,7 +118,7 @@ def run(
 def _spoken(output: str, partial: bool, files: Tongue | None) -> Spoken | None:
     if output not in TONGUES:
         return None
-    from geminids.views.spoken import Spoken
+    from geminids.views.plain import Spoken
 
     return Spoken(files or tongue(output, partial=partial))
 
@@ -157,7 +157,7 @@ def _agent(prompt: str, options: Options, warm_for: float | None, asker: Asker |
         from geminids.run.warm.owner_run import RemoteRun
 
         return RemoteRun(prompt, options, keep=warm_for, on_permission=asker)
-    from geminids.run.opening import open_run
+    from geminids.run.ask import open_run
 
     return open_run(prompt, options, on_permission=asker)
 

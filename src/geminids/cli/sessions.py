@@ -169,8 +169,7 @@ def fork(session: str, at: str | None, cwd: str | None, home: str, as_json: bool
 
     `show` tells the ids of the prompts, `show --json` those of all messages.
     """
-    from geminids.cli.sessions_fork import fork_session
-    from geminids.cli.sessions_lookup import resume_line
+    from geminids.cli.sessions_lookup import fork_session, resume_line
 
     made, source = fork_session(session, at, cwd, home)
     line = resume_line(made.id, made.project, home)
@@ -193,8 +192,7 @@ def rescue(session: str, cwd: str | None, home: str, rewound: bool, as_json: boo
 
     A FILE that lies elsewhere is put among the sessions of --cwd (default: this folder).
     """
-    from geminids.cli.sessions_fork import rescue_session
-    from geminids.cli.sessions_lookup import resume_line
+    from geminids.cli.sessions_lookup import rescue_session, resume_line
 
     made, project = rescue_session(session, cwd, home, rewound=rewound)
     line = resume_line(made.session_id, project, home)

@@ -127,8 +127,7 @@ def _listing(cwd: str, home: str, gemini: str | None) -> Listing:
     from geminids.launch.home import source_home
     from geminids.launch.settings import SettingsProblem
     from geminids.skills.find import built_in_folder, find_skills
-    from geminids.skills.record import record_of, vouched_skills
-    from geminids.skills.trust import untrusted_skills
+    from geminids.skills.record import record_of, untrusted_skills, vouched_skills
     from geminids.toolchain import release_of
 
     places = Places.of()

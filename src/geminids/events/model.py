@@ -7,10 +7,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from geminids.events.cost import Cost
+from geminids.events.cost import Cost, ModelUsage, Usage
 from geminids.events.encoding import encode_json, whole
 from geminids.events.stall import Stall
-from geminids.events.usage import ModelUsage, Usage
 from geminids.outcome import Failure, Outcome
 
 __all__ = [

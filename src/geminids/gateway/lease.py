@@ -9,8 +9,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from geminids.gateway.request import TOKEN_PREFIX, Api
-from geminids.gateway.told import Halt, Tell, Told
-from geminids.gateway.under_way import UnderWay
+from geminids.gateway.told import Halt, Tell, Told, UnderWay
 from geminids.gateway.upstream import Upstream
 
 if TYPE_CHECKING:

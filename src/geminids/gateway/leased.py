@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any
 from geminids.gateway.activity import Activity, Sent, sketch_of
 from geminids.gateway.authorize import Unauthorized, authorize
 from geminids.gateway.encode import error_body
-from geminids.gateway.estimate import counted_bytes
 from geminids.gateway.lease import Lease, Leases
 from geminids.gateway.observe import Observer
 from geminids.gateway.passing import NOT_SIGNED_IN
+from geminids.gateway.purse import counted_bytes
 from geminids.gateway.request import Request
 from geminids.gateway.roles import role_of
-from geminids.gateway.told import Answered, Halt, RequestRole, Waiting
-from geminids.gateway.under_way import HELD, UnderWay
+from geminids.gateway.told import HELD, Answered, Halt, RequestRole, UnderWay, Waiting
 from geminids.gateway.upstream import Body, Cut, Head, Mismatch, Part, UpstreamFault, closing
 from geminids.log import get_logger
 

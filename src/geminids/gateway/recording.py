@@ -14,10 +14,9 @@ import msgspec
 
 from geminids.errors import GeminidsError
 from geminids.gateway.answering import body_fields, masked
-from geminids.gateway.cassette_lines import Answer, CassetteHeader, End, Exchange, to_line
+from geminids.gateway.cassette_lines import Answer, CassetteHeader, End, Exchange, Shelf, to_line
 from geminids.gateway.lease import TOKEN_PREFIX
 from geminids.gateway.request import METRICS, Request
-from geminids.gateway.shelf import Shelf
 from geminids.gateway.upstream import Body, Cut, Head, Mismatch, Part, Stall, Upstream, UpstreamFault, closing
 from geminids.redact import MASK, Redactor
 

@@ -1,11 +1,11 @@
-"""The upstream that answers from a cassette: by what is asked, not by when."""
+"""The upstream that answers from a cassette, and the diff that it shows for a request that is not in it."""
 
 from __future__ import annotations
 
 import os
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 
@@ -13,18 +13,16 @@ import msgspec
 
 from geminids.gateway.answering import parts_of_answer
 from geminids.gateway.cassette_lines import Answer, Cassette, Exchange
-from geminids.gateway.difference import diff_of, nearest
 from geminids.gateway.encode import parts_of
 from geminids.gateway.normal import Normal, Normaliser, is_account_call
 from geminids.gateway.request import METRICS, Request, read_route, unwrap
-from geminids.gateway.scripted import Scripted
-from geminids.gateway.stand_in import stand_in
+from geminids.gateway.scripted import Scripted, stand_in
 from geminids.gateway.upstream import Mismatch, Part
 from geminids.gateway.volatile import Day, days_of
 from geminids.gateway.whereabouts import Mover
 from geminids.redact import Redactor
 
-__all__ = ["Replaying"]
+__all__ = ["Replaying", "conversation_lines", "diff_of", "nearest"]
 
 _HINT = "If the change is meant, record it again: geminids run --record FILE, or pytest --geminids-record."
 
@@ -191,3 +189,59 @@ def _seconds(made: str | None) -> float | None:
         return datetime.fromisoformat(made).timestamp() if made else None
     except ValueError:
         return None
+
+
+_MOST_LINES = 40
+# Longer lines are broken, so that it is seen where they differ.
+_WIDEST = 120
+
+
+def nearest(now: Normal, recorded: Sequence[Normal]) -> int | None:
+    """Which recorded request is most like this one: of the same method, with the longest common beginning."""
+    found: tuple[tuple[bool, int, float], int] | None = None
+    for at, old in enumerate(recorded):
+        if old.method != now.method:
+            continue
+        common = _common(now.conversation, old.conversation)
+        longer = max(len(now.conversation), len(old.conversation))
+        rank = (len(now.conversation) == len(old.conversation), common, -abs(longer - common))
+        if found is None or rank > found[0]:
+            found = rank, at
+    return None if found is None else found[1]
+
+
+def _common(one: Sequence[str], other: Sequence[str]) -> int:
+    for at, (left, right) in enumerate(zip(one, other, strict=False)):
+        if left != right:
+            return at
+    return min(len(one), len(other))
+
+
+def conversation_lines(request: Normal) -> Iterator[str]:
+    """A conversation as lines of text."""
+    for entry in request.conversation:
+        lines = [
+            line[at : at + _WIDEST] for line in entry.split("\n") for at in range(0, len(line) or 1, _WIDEST)
+        ]
+        yield lines[0]
+        yield from (f"  {line}" for line in lines[1:])
+
+
+def diff_of(now: Normal, old: Normal) -> str:
+    """A unified diff of two conversations, short enough to be read."""
+    import difflib  # nothing that a run which goes well needs
+
+    lines = list(
+        difflib.unified_diff(
+            list(conversation_lines(old)), list(conversation_lines(now)), "recorded", "now", lineterm="", n=2
+        )
+    )
+    shown = [_shown(line) for line in lines[:_MOST_LINES]]
+    if len(lines) > _MOST_LINES:
+        shown.append(f"… and {len(lines) - _MOST_LINES} more lines")
+    return "\n".join(shown)
+
+
+def _shown(line: str) -> str:
+    # Control characters of a tool's output must not reach a terminal.
+    return "".join(c if c.isprintable() or c == "\t" else "\ufffd" for c in line)

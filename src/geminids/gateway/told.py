@@ -1,4 +1,4 @@
-"""What a gateway tells a run about its requests, as plain values; told in the gateway's own thread."""
+"""What the gateway reports to a run about its requests, as plain values."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Literal, Protocol
 import msgspec
 
 __all__ = [
+    "HELD",
     "Answered",
     "Counts",
     "Finding",
@@ -19,6 +20,7 @@ __all__ = [
     "Tell",
     "Tokens",
     "Told",
+    "UnderWay",
     "Waiting",
 ]
 
@@ -132,3 +134,28 @@ class Halt(msgspec.Struct, frozen=True, kw_only=True):
 
 Told = Answered | Waiting | Finding | Remark | Halt
 Tell = Callable[[Told], None]
+
+
+HELD = "held back by geminids"
+"""How we begin to say to a CLI that its request has not left: it comes again, and the API has failed nothing."""
+
+
+class UnderWay(msgspec.Struct, eq=False):
+    """Written by the gateway's thread, one plain value at a time; times are `time.monotonic`.
+
+    `held_until` and `held_why` are set while it is held back, `left` once it is on its way to the API, `first` and
+    `last` with the bytes of its answer. `attempt` and `body` are those of `Answered`.
+    """
+
+    number: int
+    model: str | None
+    role: RequestRole
+    is_paid: bool
+    attempt: int
+    body: int
+    came: float
+    held_until: float | None = None
+    held_why: str | None = None
+    left: float | None = None
+    first: float | None = None
+    last: float | None = None

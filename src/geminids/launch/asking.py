@@ -25,13 +25,15 @@ from typing import Any
 import msgspec
 
 from geminids.launch.commands import build_file_pattern
+from geminids.launch.home import SourceHome
 from geminids.launch.permissions import READING_AGENTS, allowable_modes, is_asking, without_asks
 from geminids.launch.policy import ASK, DENY, REST, Rule, banned, our_rules
 from geminids.launch.user_policies import Table, UserPolicies, as_text, is_whole, names_of
 from geminids.options import CAPABILITIES, Approval, Capability, Permissions
+from geminids.toolchain.settings import Settings, SettingsProblem, read_settings
 from geminids.toolchain.tools import AGENTS, SHELL, tools_with
 
-__all__ = ["agents_in", "as_warm", "warm_rules"]
+__all__ = ["agents_in", "as_warm", "passed_over", "warm_rules"]
 
 _ANY = r"^\{"
 _BUILT_IN_SKILLS = r'"name":"(?:antigravity-support|skill-creator)"'
@@ -228,3 +230,35 @@ def agents_in(folders: Sequence[Path]) -> tuple[str, ...]:
                 continue
             names += [found[1]] if found else []
     return tuple(dict.fromkeys(names))
+
+
+def passed_over(source: SourceHome, workspace: Path | None = None) -> str | None:
+    """Where such a hook stands, in the user's settings, in an extension, or in a folder that is trusted."""
+    if _off(source.settings):
+        return None
+    if _has_hooks(source.settings):
+        return f"the settings in {source.gemini}"
+    return next((str(file) for file in _files(source, workspace) if _has_hooks(_read(file))), None)
+
+
+def _files(source: SourceHome, workspace: Path | None) -> Iterator[Path]:
+    yield from source.gemini.glob("extensions/*/hooks/hooks.json")
+    if workspace is not None:
+        yield workspace / ".gemini" / "settings.json"
+
+
+def _read(file: Path) -> Settings:
+    try:
+        return read_settings(file.read_text("utf-8"), str(file))
+    except (OSError, UnicodeDecodeError, SettingsProblem):
+        return {}  # nor does the CLI run what it cannot read
+
+
+def _off(settings: Settings) -> bool:
+    config = settings.get("hooksConfig")
+    return isinstance(config, dict) and config.get("enabled") is False
+
+
+def _has_hooks(settings: Settings) -> bool:
+    hooks = settings.get("hooks")
+    return isinstance(hooks, dict) and bool(hooks.get("BeforeTool"))

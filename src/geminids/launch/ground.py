@@ -192,7 +192,7 @@ def _strange_skills(cwd: str, source: home.SourceHome, places: Places) -> tuple[
     """The skills of the folder that nobody vouches for."""
     if not any(os.path.isdir(os.path.join(cwd, name, "skills")) for name in (".gemini", ".agents")):
         return ()
-    from geminids.skills.trust import untrusted_skills  # imported late: few folders have skills
+    from geminids.skills.record import untrusted_skills  # imported late: few folders have skills
 
     return untrusted_skills(cwd, places, home=source.path)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from geminids.config.places import SOURCE, Places, private_dir, write_private
-from geminids.launch.dotenv import read_dotenv
+from geminids.launch.environment import read_dotenv
 from geminids.launch.refused import Refused
 from geminids.launch.settings import Settings, SettingsProblem, read_settings
 from geminids.redact import secrets_of

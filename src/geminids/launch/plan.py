@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -11,20 +11,29 @@ import msgspec
 from geminids.config.places import Places
 from geminids.errors import ToolchainError
 from geminids.gateway.route import Route
+from geminids.ids import new_session_id
 from geminids.launch import environment
-from geminids.launch.arguments import flags_of, minted_id, policy_flags
 from geminids.launch.auth import Auth
 from geminids.launch.compose import with_media, words_of
 from geminids.launch.ground import Connect, make_ground, placeholder
 from geminids.launch.permissions import Verdicts
 from geminids.launch.refused import Refused
 from geminids.launch.scratch import Scratch, sweep
-from geminids.launch.terms import Terms
+from geminids.launch.terms import POLICY, USERS_POLICY, Terms
 from geminids.launch.workspace import Found
 from geminids.options import Options
 from geminids.toolchain import Gemini, Release, find
 
-__all__ = ["Plan", "Refused", "look_ahead", "make_plan"]
+__all__ = [
+    "Plan",
+    "Refused",
+    "flags_of",
+    "folder_flags",
+    "look_ahead",
+    "make_plan",
+    "minted_id",
+    "policy_flags",
+]
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -160,3 +169,47 @@ def look_ahead(options: Options) -> None:
         )
     except (ToolchainError, OSError):
         pass  # the plan will say it
+
+
+def policy_flags(terms: Terms, env: Mapping[str, str]) -> Sequence[str]:
+    """`--policy` for ours and, since that replaces the user's policies, for theirs."""
+    ours = [
+        os.path.join(env["GEMINI_CLI_HOME"], name) for name in (POLICY, USERS_POLICY) if name in terms.files
+    ]
+    return [f"--policy={_listed(path, 'the policy')}" for path in (*ours, *terms.policies)]
+
+
+def _listed(path: str, what: str) -> str:
+    """A path for a flag that takes a list with commas."""
+    if "," in path:
+        raise Refused(
+            "config", f"{what} {path} has a comma in its path", "Gemini CLI takes it for two: move it."
+        )
+    return path
+
+
+def minted_id(options: Options, gemini: Gemini) -> str | None:
+    """An id for a new session, so that lock and records exist before the first byte.
+
+    Where the compile cache makes up for it: `--session-id` costs 0.1 s, since the CLI then asks for a lock that
+    its own start-up cleanup holds, and tries again after 100 ms (projectRegistry.ts).
+    """
+    fast = gemini.node is not None and gemini.node.has_compile_cache
+    return new_session_id() if fast and options.resume is None else None
+
+
+def flags_of(options: Options, session_id: str | None) -> Sequence[str]:
+    flags = ["--output-format=stream-json", f"--approval-mode={options.approval}"]
+    if options.model is not None:
+        flags.append(f"--model={options.model}")
+    if options.resume is not None:
+        flags.append(f"--resume={options.resume}")
+    if session_id is not None:
+        flags.append(f"--session-id={session_id}")
+    return [*flags, *folder_flags(options)]
+
+
+def folder_flags(options: Options) -> Sequence[str]:
+    """`--include-directories` for each further folder."""
+    folders = [_listed(os.path.abspath(folder), "the folder") for folder in options.include_dirs]
+    return [f"--include-directories={folder}" for folder in folders]

@@ -12,7 +12,7 @@ import msgspec
 from geminids.gateway.request import Api
 from geminids.gateway.route import Route
 from geminids.launch.auth import Auth, choose_auth, selected_type
-from geminids.launch.dotenv import read_dotenv
+from geminids.launch.environment import read_dotenv
 from geminids.launch.home import SourceHome, regular_text
 from geminids.launch.route import decide_route
 from geminids.launch.settings import SettingsProblem, merge, read_settings

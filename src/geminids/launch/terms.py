@@ -9,15 +9,21 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from geminids.launch import distrust, policy, workspace
-from geminids.launch.contradictions import contradictions, misspelt, unknown_servers
+from geminids.launch import policy, workspace
 from geminids.launch.home import SourceHome
-from geminids.launch.permissions import Verdicts, is_denied, session_mode, without_asks
+from geminids.launch.permissions import (
+    Verdicts,
+    contradictions,
+    is_denied,
+    misspelt,
+    session_mode,
+    unknown_servers,
+    without_asks,
+)
 from geminids.launch.refused import Refused
-from geminids.launch.servers import distrusted_servers, server_names, server_settings
+from geminids.launch.servers import distrusted_servers, server_names, server_settings, thinking_settings
 from geminids.launch.settings import Settings, SettingsProblem, merge, our_settings
 from geminids.launch.texts import text_names
-from geminids.launch.thinking import thinking_settings
 from geminids.launch.user_policies import Table, UserPolicies, user_policies
 from geminids.options import Options
 from geminids.toolchain import Release
@@ -106,8 +112,10 @@ def _for_warm(
     options: Options, release: Release, source: SourceHome, cwd: str, theirs: UserPolicies
 ) -> UserPolicies:
     """The user's policies for a warm process, if it can be kept to what a headless run is kept to."""
-    from geminids.launch.asking import as_warm  # imported late: headless runs need none of it
-    from geminids.launch.hooks import passed_over
+    from geminids.launch.asking import (
+        as_warm,  # imported late: headless runs need none of it
+        passed_over,
+    )
 
     if place := passed_over(source, Path(cwd) if options.trust_workspace else None):
         why = f"{release.name} runs no BeforeTool hooks while warm, and there are some: {place}"
@@ -169,17 +177,17 @@ def _workspace(
     cwd: str,
     environ: Mapping[str, str],
     strange: Sequence[Skill],
-) -> tuple[workspace.Workspace, distrust.Distrust]:
+) -> tuple[workspace.Workspace, workspace.Distrust]:
     if options.trust_workspace:
         # Else the CLI ends with exit 55. Whoever has said "false" there is heard.
         trust = environ.get("GEMINI_CLI_TRUST_WORKSPACE") or "true"
-        return workspace.Workspace(cwd=Path(cwd)), distrust.Distrust(
+        return workspace.Workspace(cwd=Path(cwd)), workspace.Distrust(
             env={"GEMINI_CLI_TRUST_WORKSPACE": trust}
         )
     skills = tuple(workspace.Found("skill", skill.name, _near(skill.file, cwd)) for skill in strange)
     try:
         seen = workspace.look_at(cwd, source.path, skills, text_names(settings), further=options.include_dirs)
-        return seen, distrust.distrust(seen, release, settings, environ)
+        return seen, workspace.distrust(seen, release, settings, environ)
     except workspace.WorkspaceProblem as problem:
         raise Refused("config", str(problem), problem.hint) from None
 

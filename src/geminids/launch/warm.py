@@ -9,10 +9,10 @@ import msgspec
 
 from geminids.config.places import Places
 from geminids.gateway.route import Route
-from geminids.launch.arguments import folder_flags, policy_flags
 from geminids.launch.auth import Auth
 from geminids.launch.ground import Connect, Ground, Warmth, make_ground, placeholder
 from geminids.launch.permissions import Verdicts
+from geminids.launch.plan import folder_flags, policy_flags
 from geminids.launch.refused import Refused
 from geminids.launch.workspace import Found
 from geminids.options import Approval, Options

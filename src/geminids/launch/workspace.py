@@ -1,20 +1,21 @@
-"""What lies in the folder of a run and could widen its power: found before the spawn, by reading alone."""
+"""Find what could widen the permissions of a run in its folder, and make the CLI ignore it."""
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from geminids.launch.dotenv import names_in
+from geminids.launch.environment import names_in
 from geminids.launch.settings import Settings, SettingsProblem, read_settings
 from geminids.launch.texts import TextProblem, check_texts
+from geminids.toolchain import Release
 
-__all__ = ["Found", "Workspace", "WorkspaceProblem", "look_at"]
+__all__ = ["Distrust", "Found", "Workspace", "WorkspaceProblem", "distrust", "look_at"]
 
 _BIGGEST = 4 * 1024 * 1024
 _MOST_FOLDERS = 500
@@ -234,3 +235,60 @@ def _same(one: Path, other: Path) -> bool:
         return one == other or one.samefile(other)
     except OSError:
         return False
+
+
+# What an untrusted `.env` may still set (settings.ts, AUTH_ENV_VAR_WHITELIST).
+_STILL_READ = ("GEMINI_API_KEY", "GOOGLE_API_KEY", "GOOGLE_CLOUD_PROJECT", "GOOGLE_CLOUD_LOCATION")
+_TRUSTING = ("GEMINI_CLI_TRUST_WORKSPACE", "GEMINI_CLI_TRUSTED_FOLDERS_PATH")
+
+
+class Distrust(msgspec.Struct, frozen=True, kw_only=True):
+    """What a plan has to do about a workspace: settings over ours, variables to drop or to set, flags."""
+
+    settings: Settings = {}
+    drop: tuple[str, ...] = ()
+    env: dict[str, str] = {}
+    flags: tuple[str, ...] = ()
+
+
+def distrust(workspace: Workspace, release: Release, users: Settings, environ: Mapping[str, str]) -> Distrust:
+    """How to run in this folder with nothing of it having power; raises `WorkspaceProblem` where that cannot be.
+
+    `users` are the settings that shall hold: the user's own, with those of this run over them.
+    """
+    if environ.get("CLOUD_SHELL") == "true" and "GOOGLE_CLOUD_PROJECT" in workspace.env_names:
+        # There, and for this name alone, the file beats the environment (settings.ts, setUpCloudShellEnvironment).
+        raise WorkspaceProblem(
+            "a .env of the repository names a GOOGLE_CLOUD_PROJECT, which Gemini CLI follows in Cloud Shell",
+            "Trust the folder with trust_workspace, or take it out of the file.",
+        )
+    settings: Settings = {
+        # Off, it would make every folder a trusted one.
+        "security": {"folderTrust": {"enabled": True}},
+        "advanced": {"ignoreLocalEnv": True},
+    }
+    if workspace.skills:
+        settings["skills"] = {"disabled": [*_list(users, "skills.disabled"), *workspace.skills]}
+    names = workspace.env_names
+    if release.ignores_local_env and _value(workspace.settings, "advanced.ignoreLocalEnv") is None:
+        # No more than needed: a program that reads its own `.env` takes what is there, be it empty, for an answer.
+        # (Settings are cached for 10 s: after a slower start, the repository's would count at the second look.)
+        names = (*workspace.gemini_env_names, *(name for name in names if name in _STILL_READ))
+    return Distrust(settings=settings, drop=_TRUSTING, env=_blank(names, environ), flags=("--skip-trust",))
+
+
+def _blank(names: Any, environ: Mapping[str, str]) -> dict[str, str]:
+    """A variable that is there, be it empty, is never overwritten by a `.env`."""
+    return {name: "" for name in names if name not in environ}
+
+
+def _value(settings: Settings, path: str) -> Any:
+    value: Any = settings
+    for name in path.split("."):
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
+def _list(settings: Settings, path: str) -> list[Any]:
+    value = _value(settings, path)
+    return list(value) if isinstance(value, list) else []

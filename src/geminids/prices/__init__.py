@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from geminids.prices.budget import Budget
-from geminids.prices.file import read_prices
 from geminids.prices.price import Price, Tokens, price_of, pricing, warm_up
-from geminids.prices.table import ModelRate, PriceTable, RateTier
+from geminids.prices.table import ModelRate, PriceTable, RateTier, read_prices
 
 __all__ = [
     "Budget",

@@ -1,4 +1,4 @@
-"""The short ways: one question and its result, async or not, and events without async."""
+"""`open_run`, `ask`, `ask_sync` and `stream_sync`."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from geminids.events.model import Event
-from geminids.options import Options
-from geminids.run.opening import open_run
+from geminids.options import Options, make_options
+from geminids.run.reading import OnLine
 from geminids.run.result import Result
 from geminids.run.run import Run
 
 if TYPE_CHECKING:
+    from geminids.prices import Budget
     from geminids.run.warm.permission import OnPermission
 
-__all__ = ["ask", "ask_sync", "stream_sync"]
+__all__ = ["ask", "ask_sync", "open_run", "stream_sync"]
 
 T = TypeVar("T")
 
@@ -117,3 +118,38 @@ def _stream(run: Run) -> Iterator[Event]:
     with start_blocking_portal() as portal, portal.wrap_async_context_manager(run):
         while (batch := portal.call(run.next_batch)) is not None:
             yield from batch
+
+
+def open_run(
+    prompt: str,
+    options: Options | None = None,
+    /,
+    *,
+    on_line: OnLine | None = None,
+    on_permission: OnPermission | None = None,
+    budget: Budget | None = None,
+    **fields: Any,
+) -> Run:
+    """A run of the agent, ended with all its processes when the block is left.
+
+    Raises `OptionsError` for bad options at once. `fields` are fields of `Options`. `on_line(line, events)` is
+    called with each line that the CLI printed, secrets masked, and the events that it became (headless lane only).
+    `on_permission(asked)` decides when the agent asks: the run then takes the warm lane, where it can. A `budget` is
+    shared with all other runs and chats that it is given to. `schema` is a JSON Schema, or a msgspec, pydantic or
+    dataclass type: `result.value` is then of that type.
+    """
+    wanted = None
+    schema = fields.pop("schema", options.schema if isinstance(options, Options) else None)
+    if schema is not None:
+        from geminids.run.wanted import wanted_of  # imported late: few runs want a form
+
+        wanted = wanted_of(schema)
+    fields["schema"] = wanted.text if wanted is not None else None
+    return Run(
+        prompt,
+        make_options(options, **fields),
+        on_line=on_line,
+        on_permission=on_permission,
+        budgets=() if budget is None else (budget,),
+        wanted=wanted,
+    )

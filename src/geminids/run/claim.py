@@ -79,7 +79,7 @@ class Claim:
     def _make_ready(self) -> None:
         """Nobody else has the session now: one that was made on ACP is put in order for the CLI."""
         if self.file is not None and not self._is_ready:
-            from geminids.sessions.mending import mend
+            from geminids.sessions.order import mend
 
             self._is_ready = True
             mend(self.file)

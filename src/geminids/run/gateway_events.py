@@ -21,7 +21,7 @@ from geminids.wire.hints import hint_for
 if TYPE_CHECKING:
     import anyio
 
-    from geminids.gateway.under_way import UnderWay
+    from geminids.gateway.told import UnderWay
     from geminids.run.cost import Prices
 
 __all__ = ["GatewayEvents", "ending_of"]

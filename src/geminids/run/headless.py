@@ -1,4 +1,4 @@
-"""The headless lane: one `gemini --output-format stream-json` process a run, from spawn to `Finished`."""
+"""The headless transport: one `gemini --output-format stream-json` process, from spawn to ending."""
 
 from __future__ import annotations
 
@@ -6,31 +6,38 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from geminids.events.fold import Fold
 from geminids.events.from_stream import StreamTranslator
 from geminids.events.model import EndedProcess, Event, TokensUsed, Usage
 from geminids.gateway.request_log import RequestLog
 from geminids.launch.plan import Plan
 from geminids.log import mask_in_logs
 from geminids.options import Options
+from geminids.outcome import Failure
 from geminids.process.child import Child, spawn
 from geminids.process.guard import guard_run, release_run
 from geminids.process.marker import Mark, new_mark, with_mark
 from geminids.redact import Redactor
 from geminids.run.cost import Prices
-from geminids.run.deadlines import Deadlines
-from geminids.run.gateway_events import GatewayEvents
+from geminids.run.gateway_events import GatewayEvents, ending_of
 from geminids.run.lease import RunLease
-from geminids.run.reading import OnLine
-from geminids.run.recorder import RunRecorder, Traces
+from geminids.run.reading import OnLine, Reading
+from geminids.run.recorder import RunRecorder, Traces, without_power
 from geminids.run.sources import OnSession, Sources
 from geminids.run.stall.snapshot import situation_of
 from geminids.run.stall.watch import StallWatch
-from geminids.run.stopping import LINGERING, WRONG_SESSION, Stopping, end_processes, end_processes_now, listed
+from geminids.run.stopping import (
+    LINGERING,
+    WRONG_SESSION,
+    Deadlines,
+    Stopping,
+    end_processes,
+    end_processes_now,
+    listed,
+)
 from geminids.run.usage import usage_of_requests, usage_of_stats
-from geminids.run.verdict import Verdict
-from geminids.run.without_power import without_power
-from geminids.wire.endings import Ending
-from geminids.wire.stream_json import stats_of
+from geminids.wire.endings import Ending, Evidence, judge
+from geminids.wire.stream_json import error_of, stats_of
 
 if TYPE_CHECKING:
     import anyio
@@ -39,7 +46,7 @@ if TYPE_CHECKING:
     from geminids.process.tree import Ended
     from geminids.run.stall.snapshot import Situation
 
-__all__ = ["HeadlessLane"]
+__all__ = ["HeadlessLane", "Verdict"]
 
 
 def _first_events(
@@ -288,3 +295,86 @@ class HeadlessLane:
     def _put(self, events: list[Event], size: int = 0) -> None:
         self._stall.saw(events)
         self._recorder.put(events, size)
+
+
+_LINGERING_HINT = "Run again; if it stays so, try another release with `geminids install`."
+
+
+class Verdict:
+    """Judges one attempt. `result_came_first`: the CLI had told its result before it was stopped."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        options: Options,
+        fold: Fold,
+        reading: Reading,
+        stopping: Stopping,
+        gateway: GatewayEvents | None,
+    ) -> None:
+        self._plan = plan
+        self._options = options
+        self._fold = fold
+        self._reading = reading
+        self._stopping = stopping
+        self._gateway = gateway
+        self.result_came_first = False
+
+    @property
+    def halted(self) -> Halt | None:
+        """Why the gateway has stopped the run, if it has."""
+        return self._gateway.halted if self._gateway is not None else None
+
+    def ending(self, exit_code: int | None) -> Ending:
+        """What it was."""
+        stopping, halted = self._stopping, self.halted
+        if halted is not None and not self._said_success:
+            # The gateway blocked a request: report our reason, not the error that the CLI derives from it.
+            return ending_of(halted)
+        if stopping.reason == LINGERING and self._reading.stream.result is None:
+            failure = Failure(
+                kind="cut_off",
+                message=LINGERING,
+                retryable=True,
+                hint=_LINGERING_HINT,
+                exit_code=exit_code,
+                stderr_tail=self._reading.stderr_tail[-4000:] or None,
+            )
+            return Ending("failed", LINGERING, failure)
+        if not stopping.wanted or self.result_came_first or self._said_success:
+            ending = self._judged(exit_code)
+            if self._gateway is None:
+                return ending
+            return self._gateway.explain(ending, answer=self._fold.answer)
+        return Ending("timed_out" if stopping.by_deadline else "interrupted", stopping.reason)
+
+    def keeps_leftovers(self, exit_code: int | None) -> bool:
+        """Only a run that succeeded, and that nobody stopped, may leave something on purpose."""
+        if self._options.leftovers != "keep" or self._stopping.wanted or not self._said_success:
+            return False
+        return self._judged(exit_code).outcome == "success"
+
+    @property
+    def _said_success(self) -> bool:
+        result = self._reading.stream.result
+        return result is not None and result.status == "success"
+
+    def _judged(self, exit_code: int | None) -> Ending:
+        stream = self._reading.stream
+        result = stream.result
+        error = error_of(result.error) if result else None
+        stats = stats_of(result.stats) if result else None
+        return judge(
+            Evidence(
+                exit_code=exit_code,
+                result_status=result.status if result else None,
+                error_type=error[0] if error else None,
+                error_message=error[1] if error else None,
+                error_lines=tuple((line.severity, line.message) for line in stream.errors),
+                answer=self._fold.answer,
+                stderr=self._reading.stderr_tail,
+                resume=self._options.resume,
+                total_tokens=stats.total_tokens if stats else None,
+                tool_calls=stats.tool_calls if stats else None,
+            )
+        )

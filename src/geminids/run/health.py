@@ -14,8 +14,8 @@ from geminids.log import get_logger
 from geminids.options import Options
 from geminids.redact import Redactor, secrets_of
 from geminids.run import checks, sign_in
+from geminids.run.ask import open_run
 from geminids.run.checks import Check, Level, Scene
-from geminids.run.opening import open_run
 from geminids.run.result import Result
 from geminids.toolchain import Gemini, models_of
 from geminids.wire.hints import hint_for

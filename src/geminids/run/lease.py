@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from geminids.gateway.pace import Pace
     from geminids.gateway.purse import Purse
     from geminids.gateway.recording import Recording
-    from geminids.gateway.told import Told
-    from geminids.gateway.under_way import UnderWay
+    from geminids.gateway.told import Told, UnderWay
     from geminids.gateway.upstream import Upstream
     from geminids.gateway.way import Way
 

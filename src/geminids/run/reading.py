@@ -1,7 +1,10 @@
-"""Reading one CLI: what comes out of its two pipes, from bytes to events."""
+"""Read the CLI's stdout and stderr: bytes become events, and the error reports that it leaves are made private."""
 
 from __future__ import annotations
 
+import os
+import re
+import stat
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -13,15 +16,15 @@ from geminids.log import get_logger
 from geminids.process.child import Child
 from geminids.process.lines import LineFramer
 from geminids.redact import Redactor
-from geminids.run.deadlines import Deadlines
-from geminids.run.reports import Reports
+from geminids.run.stopping import Deadlines
 from geminids.wire.stderr import Remark, StderrReader
 from geminids.wire.stream_json import decode_block
 
 if TYPE_CHECKING:
     import anyio
 
-__all__ = ["OnLine", "Reading"]
+
+__all__ = ["OnLine", "Reading", "Reports"]
 
 _log = get_logger("run")
 
@@ -176,3 +179,58 @@ class Reading:
 
 def _nobody(line: str, events: Sequence[Event]) -> None:
     """Stands in for a callback that failed."""
+
+
+_NAMED = re.compile(r"[Rr]eport available at: (/.*/gemini-client-error-[^/\n]*\.json)")
+
+
+_BEGIN = "gemini-client-error-"
+
+
+_MOST = 100
+
+
+class Reports:
+    """Collects the reports that the CLI names, and seals them when the run is over."""
+
+    def __init__(self, redactor: Redactor) -> None:
+        self._redactor = redactor
+        self._paths: dict[str, None] = {}
+
+    def look_for(self, text: str) -> None:
+        if "eport available at" in text and len(self._paths) < _MOST:
+            self._paths.update(dict.fromkeys(_NAMED.findall(text)))
+
+    def look_in(self, folder: str, since: float) -> None:
+        """Those of a process that does not name them: a warm one says nothing on stderr before its end."""
+        try:
+            with os.scandir(folder) as found:
+                for one in found:
+                    is_report = one.name.startswith(_BEGIN) and one.name.endswith(".json")
+                    if is_report and one.stat(follow_symlinks=False).st_mtime >= since:
+                        self._paths[one.path] = None
+        except OSError:
+            return
+
+    def seal(self) -> None:
+        for path in self._paths:
+            try:
+                fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
+            except OSError:
+                continue
+            with os.fdopen(fd, "r+b") as file:
+                try:
+                    self._seal(file.fileno())
+                except OSError:
+                    continue
+
+    def _seal(self, fd: int) -> None:
+        about = os.fstat(fd)
+        if not stat.S_ISREG(about.st_mode) or about.st_uid != os.getuid():
+            return  # stderr is the tools' to write to as well: it may name anything
+        os.fchmod(fd, 0o600)
+        said = os.pread(fd, about.st_size, 0)
+        kept = self._redactor.block(said)
+        if kept != said:
+            os.pwrite(fd, kept, 0)
+            os.ftruncate(fd, len(kept))

@@ -1,17 +1,23 @@
-"""The result of a run: what `Finished` said, with the questions that callers ask."""
+"""The result of a run, and the endings of runs that failed on our side."""
 
 from __future__ import annotations
 
+import errno
+import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic
 
 import msgspec
 
-from geminids.errors import RunFailed
+from geminids.errors import RunFailed, SessionError
 from geminids.events.cost import Cost
 from geminids.events.fold import turns_of
 from geminids.events.model import Decision, EndedProcess, Finished, Turn, Usage
 from geminids.events.stall import Stall
-from geminids.outcome import Failure, Outcome
+from geminids.log import get_logger
+from geminids.outcome import Failure, FailureKind, Outcome
+from geminids.wire.endings import Ending
+from geminids.wire.hints import hint_for
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -22,7 +28,9 @@ else:
 
     T = TypeVar("T")
 
-__all__ = ["Result"]
+__all__ = ["Result", "cannot_lock", "our_fault", "spawn_failed"]
+
+_log = get_logger("run")
 
 _SHOWN = 200
 
@@ -97,3 +105,38 @@ def _short(value: object) -> str:
     if isinstance(value, str) and len(value) > _SHOWN:
         return f"{value[:_SHOWN]!r}... ({len(value)} characters)"
     return repr(value)
+
+
+_TOO_MANY_FILES = "Too many files are open: raise the limit (ulimit -n), or close some and run fewer at once."
+
+
+def our_fault(error: Exception, redacted: Callable[[str], str]) -> Ending:
+    """A mistake of ours must not cost the caller the ending."""
+    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    _log.error("geminids itself failed", error=error)
+    message = redacted(f"geminids itself failed: {type(error).__name__}: {error}")
+    failure = Failure(kind="protocol", message=message, retryable=False, hint=hint_for("protocol"))
+    return Ending("failed", message, failure)
+
+
+def cannot_lock(error: SessionError) -> Ending:
+    """The session could not be held: its folder cannot be used."""
+    hint = error.hint or hint_for("config")
+    failure = Failure(kind="config", message=error.message, retryable=False, hint=hint)
+    return Ending("failed", error.message, failure)
+
+
+def spawn_failed(error: OSError, cwd: str) -> Ending:
+    """The system said no: which of CLI, folder and system is it?"""
+    kind: FailureKind = "crashed"
+    message = f"the CLI could not be started: {error.strerror or error}"
+    if not os.path.isdir(cwd) or not os.access(cwd, os.X_OK):
+        kind, message = "bad_option", f"cwd: {cwd} is gone or cannot be entered"
+    elif error.errno == errno.E2BIG:
+        kind, message = "bad_option", "env: the environment is too large for this system"
+    elif isinstance(error, (FileNotFoundError, PermissionError)):
+        kind = "cli_missing"
+    hint = _TOO_MANY_FILES if error.errno in (errno.EMFILE, errno.ENFILE) else hint_for(kind)
+    failure = Failure(kind=kind, message=message, retryable=kind == "crashed", hint=hint)
+    return Ending("failed", message, failure)

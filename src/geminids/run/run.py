@@ -15,16 +15,14 @@ from geminids.gateway.request_log import RequestLog
 from geminids.launch.plan import Refused, look_ahead
 from geminids.log import get_logger
 from geminids.options import Options
-from geminids.run.attempting import Attempting
+from geminids.run.attempting import Attempting, Lanes
 from geminids.run.attempts import Attempts
 from geminids.run.claim import Claim, busy
-from geminids.run.lanes import Lanes
 from geminids.run.lease import RunLease
-from geminids.run.mishaps import cannot_lock, our_fault, spawn_failed
-from geminids.run.patience import see_through
 from geminids.run.reading import OnLine
 from geminids.run.recorder import EventStream, RunRecorder, finished_of
-from geminids.run.result import Result
+from geminids.run.result import Result, cannot_lock, our_fault, spawn_failed
+from geminids.run.stopping import see_through
 from geminids.wire.endings import Ending
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from geminids.options import Options
 from geminids.process.child import Child
 from geminids.redact import Redactor
 from geminids.run.cost import load_prices_early
-from geminids.run.deadlines import Deadlines
 from geminids.run.merge import Merge, Put
 from geminids.run.reading import OnLine, Reading
+from geminids.run.stopping import Deadlines
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup

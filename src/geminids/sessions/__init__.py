@@ -12,12 +12,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from geminids.sessions.copying import fork
     from geminids.sessions.follow import Follower
     from geminids.sessions.listing import SessionInfo, exists, find, journal_of
     from geminids.sessions.loading import Session, load, locate
     from geminids.sessions.lock import Holder, Lock, hold, try_hold
-    from geminids.sessions.rescuing import Rescue, rescue
+    from geminids.sessions.rescuing import Rescue, fork, rescue
     from geminids.sessions.tokens import ResumeToken, extract_resume_token, format_resume_line
 
 __all__ = [
@@ -42,12 +41,11 @@ __all__ = [
 ]
 
 _ROOMS = {
-    "copying": ("fork",),
     "follow": ("Follower",),
     "listing": ("SessionInfo", "exists", "find", "journal_of"),
     "loading": ("Session", "load", "locate"),
     "lock": ("Holder", "Lock", "hold", "try_hold"),
-    "rescuing": ("Rescue", "rescue"),
+    "rescuing": ("Rescue", "fork", "rescue"),
     "tokens": ("ResumeToken", "extract_resume_token", "format_resume_line"),
 }
 

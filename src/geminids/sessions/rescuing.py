@@ -1,4 +1,4 @@
-"""A conversation that the CLI refuses, gathered from what is left of its files and written as a new session."""
+"""Write a conversation as a new session: `rescue` what the CLI refuses to load, `fork` a session."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ import msgspec
 from geminids.config.places import Places
 from geminids.errors import SessionDamaged, SessionError
 from geminids.sessions.folders import chat_folders, project_hash, project_paths
-from geminids.sessions.listing import SessionInfo
-from geminids.sessions.loading import locate, read_file
+from geminids.sessions.listing import SessionInfo, info_of
+from geminids.sessions.loading import Session, load, locate, read_file
+from geminids.sessions.order import in_true_order
 from geminids.sessions.salvage import Haul, LostPiece, salvage
 from geminids.sessions.write import write_session
 from geminids.wire.journal import Message
 from geminids.wire.journal_replay import replay
 
-__all__ = ["Rescue", "rescue"]
+__all__ = ["Rescue", "fork", "rescue"]
 
 
 class Rescue(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,3 +129,52 @@ def _marked(chats: Path) -> str | None:
         return (chats.parent / ".project_root").read_text("utf-8", "surrogateescape").strip() or None
     except OSError:
         return None
+
+
+def fork(
+    session: str | Path,
+    project: str | os.PathLike[str] | None = None,
+    *,
+    at: str | None = None,
+    home: str = "user",
+    environ: Mapping[str, str] | None = None,
+    places: Places | None = None,
+) -> SessionInfo:
+    """Copy a session to a new one in the same project; `at` is the id of the last message that it shall have.
+
+    The copy has the form of the original, so that the release that made it can resume it. Raises SessionError
+    where there is no such message, or nothing that could be resumed is left.
+    """
+    source = load(session, project, home=home, environ=environ, places=places)
+    messages = _up_to(source, at)
+    if not any(message.is_resumable for message in messages):
+        raise SessionError("the copy would have nothing that the CLI could resume")
+    file = Path(source.info.file)
+    header = source.header
+    fields = {
+        "projectHash": (header.project_hash if header else "") or _hash_of(source.info),
+        **({"directories": header.directories} if header and header.directories else {}),
+        **({"summary": header.summary} if header and header.summary and at is None else {}),
+    }
+    _, made = write_session(_main_folder(file), fields, messages, legacy=file.suffix == ".json")
+    return info_of(made, source.info.project)
+
+
+def _up_to(source: Session, at: str | None) -> list[Message]:
+    """In their true order: the calls of later answers shall not come along."""
+    messages = list(in_true_order(source.messages))
+    if at is None:
+        return messages
+    for number, message in enumerate(messages):
+        if message.id == at:
+            return messages[: number + 1]
+    raise SessionError(f"the session {source.id} has no message {at[:200]!r}")
+
+
+def _hash_of(info: SessionInfo) -> str:
+    return project_hash(info.project or str(Path(info.file).parent.parent))
+
+
+def _main_folder(file: Path) -> Path:
+    """The `chats` folder; a subagent's file lies one level below it."""
+    return file.parent if file.parent.name == "chats" else file.parent.parent

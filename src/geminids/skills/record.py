@@ -1,4 +1,4 @@
-"""The owner's word for skills in a workspace: which were added by `geminids skills add`, and are still just that."""
+"""Which workspace skills were added by `geminids skills add` and are unchanged, and which are not trusted."""
 
 from __future__ import annotations
 
@@ -13,9 +13,19 @@ import msgspec
 from geminids.config.flock import FileLock
 from geminids.config.places import Places, private_dir, write_private
 from geminids.errors import GeminidsError
+from geminids.skills.find import Skill, workspace_skills
 from geminids.skills.tree import Tree, look_at
 
-__all__ = ["Record", "forget", "is_vouched", "record_of", "records_locked", "vouch", "vouched_skills"]
+__all__ = [
+    "Record",
+    "forget",
+    "is_vouched",
+    "record_of",
+    "records_locked",
+    "untrusted_skills",
+    "vouch",
+    "vouched_skills",
+]
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -91,3 +101,26 @@ def _file(folder: str, places: Places) -> Path:
     # Not hashlib, as in home.py; a record tells its folder in full, so that a clash is seen.
     data = os.fsencode(folder)
     return _folder(places) / f"{zlib.crc32(data):08x}{zlib.crc32(data[::-1]):08x}.json"
+
+
+def untrusted_skills(cwd: str | Path, places: Places, *, home: Path | None = None) -> tuple[Skill, ...]:
+    """The skills to turn off by name, since nobody vouches for what the CLI would take. Fast where there are none.
+
+    One without a certain name (`sure` is False) cannot be turned off by it: all skills must be, or the run refused.
+    """
+    found = workspace_skills(cwd, home=home)
+    if not found:
+        return ()
+    vouched = vouched_skills(cwd, places)
+    strange = [skill for skill in found if skill.folder not in vouched]
+    # What was added lies in .agents, which outranks .gemini: there, a namesake harms nobody.
+    strange_names = {skill.name.lower() for skill in strange if skill.tier == "workspace-agents"}
+    added_names = {skill.name for skill in found if skill.folder in vouched}
+    return tuple(
+        skill
+        for skill in strange
+        if skill.tier == "workspace-agents"
+        or not skill.sure
+        or skill.name not in added_names
+        or skill.name.lower() in strange_names
+    )

@@ -13,8 +13,8 @@ from geminids.config.places import Places, private_dir
 from geminids.redact import is_secret_name
 from geminids.toolchain.node import Node, find_node, node_arguments
 from geminids.toolchain.releases import Release, release_of
-from geminids.toolchain.seen import recall, remember
 from geminids.toolchain.shims import runs_on_node, shim_target
+from geminids.toolchain.spawn import recall, remember
 
 __all__ = ["PACKAGE", "Gemini", "Origin", "Package", "identify", "package_in", "probe_version"]
 

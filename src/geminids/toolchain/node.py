@@ -13,7 +13,7 @@ import msgspec
 from geminids.config.places import Places, private_dir, write_private
 from geminids.errors import NodeMissing
 from geminids.redact import is_secret_name
-from geminids.toolchain.seen import recall, remember
+from geminids.toolchain.spawn import recall, remember
 from geminids.toolchain.versions import Version
 
 __all__ = [

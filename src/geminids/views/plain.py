@@ -1,15 +1,19 @@
-"""Plain output for pipes: the events as JSON lines, the answer alone, or its value; what is waited for on stderr."""
+"""Output for pipes: events as JSON lines, the answer alone, its value, or another format."""
 
 from __future__ import annotations
 
 import sys
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from geminids.events.encoding import encode_json
 from geminids.events.model import Event, Finished, Notice, encode_event
 from geminids.views.safe import one_line
 
-__all__ = ["flush", "print_answer", "print_events", "print_value"]
+if TYPE_CHECKING:
+    from geminids.dialects.tongue import Tongue
+
+__all__ = ["Spoken", "flush", "print_answer", "print_events", "print_value"]
 
 # A log of a run that nobody watches says why it takes long.
 _TOLD = ("next_attempt", "stall")
@@ -52,3 +56,23 @@ def _say_waits(*events: Event) -> None:
 def flush() -> None:
     if sys.stdout:
         sys.stdout.flush()
+
+
+class Spoken:
+    """What a dialect says is written at once; `last` is what it said at the end."""
+
+    def __init__(self, speaker: Tongue) -> None:
+        self._speaker = speaker
+        self.last = b""
+
+    def show(self, *events: Event) -> None:
+        self._write(self._speaker.hear(events))
+
+    def close(self) -> None:
+        self.last = self._speaker.end()
+        self._write(self.last)
+
+    def _write(self, said: bytes) -> None:
+        if said and sys.stdout:
+            sys.stdout.buffer.write(said)
+            sys.stdout.buffer.flush()

@@ -1,11 +1,13 @@
-"""What we say to a Gemini CLI that speaks the Agent Client Protocol: requests, notes and answers."""
+"""Requests and answers of the Agent Client Protocol."""
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
+
+from geminids.wire.journal_odd import UNREADABLE, value_of
 
 __all__ = [
     "ApiKey",
@@ -15,9 +17,11 @@ __all__ = [
     "Cancel",
     "ClientInfo",
     "Content",
+    "Counts",
     "Image",
     "Initialize",
     "NewSession",
+    "Opened",
     "Prompt",
     "Resource",
     "ResourceBlob",
@@ -25,11 +29,14 @@ __all__ = [
     "ResourceText",
     "SetMode",
     "SetModel",
+    "Stopped",
     "Text",
     "encode_answer",
     "encode_call",
     "encode_error",
     "encode_note",
+    "opened_of",
+    "stopped_of",
 ]
 
 PROTOCOL = 1
@@ -168,3 +175,58 @@ def _line(message: dict[str, Any]) -> bytes:
         # A lone surrogate (a file name that is no UTF-8) costs that character, as on the headless lane.
         text = json.dumps(msgspec.to_builtins(message), ensure_ascii=False)
         return text.encode("utf-8", "replace") + b"\n"
+
+
+_T = TypeVar("_T")
+
+
+class Counts(msgspec.Struct, frozen=True, kw_only=True):
+    """The tokens of a prompt, without cached ones and thinking."""
+
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+
+
+class Stopped(msgspec.Struct, frozen=True, kw_only=True):
+    """How a prompt ended, and its tokens where they are told."""
+
+    reason: str
+    counts: Counts | None = None
+
+
+class Opened(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A session that was made."""
+
+    session_id: str
+
+
+class _Quota(msgspec.Struct, frozen=True, kw_only=True):
+    token_count: Counts | None = None
+
+
+class _StopResult(msgspec.Struct, frozen=True, kw_only=True):
+    stop_reason: str = msgspec.field(name="stopReason")
+    meta: Any = msgspec.field(name="_meta", default=None)
+
+
+def stopped_of(result: bytes | msgspec.Raw) -> Stopped:
+    """How a prompt ended; raises `msgspec.DecodeError` for what says nothing of it."""
+    found = _read(result, _StopResult)
+    quota = found.meta.get("quota") if isinstance(found.meta, dict) else None
+    try:
+        counts = msgspec.convert(quota, _Quota).token_count if quota else None
+    except msgspec.ValidationError:
+        counts = None
+    return Stopped(reason=found.stop_reason, counts=counts)
+
+
+def opened_of(result: bytes | msgspec.Raw) -> Opened:
+    """The session that was made; raises `msgspec.DecodeError`."""
+    return _read(result, Opened)
+
+
+def _read(result: bytes | msgspec.Raw, kind: type[_T]) -> _T:
+    try:
+        return msgspec.json.decode(result, type=kind)
+    except UNREADABLE:
+        return msgspec.convert(value_of(bytes(result)), kind)

@@ -12,8 +12,7 @@ from geminids.dialects.adapters.gemini_policy import is_within, options_for, wri
 from geminids.dialects.adapters.options import AgentOptions, PermissionPolicy
 from geminids.errors import OptionsError
 from geminids.events.model import PermissionAsked
-from geminids.launch.contradictions import contradictions
-from geminids.launch.permissions import denied_tools
+from geminids.launch.permissions import contradictions, denied_tools
 from geminids.toolchain.tools import BUILT_IN
 
 BASE = Options()

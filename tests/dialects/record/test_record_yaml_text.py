@@ -10,7 +10,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geminids.dialects.record.yaml_text import yaml_text
+from geminids.dialects.record.trajectory import yaml_text
 
 _texts = st.one_of(
     st.text(st.characters(), max_size=40),

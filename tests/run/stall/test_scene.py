@@ -85,7 +85,7 @@ def test_of_how_many(options: dict[str, Any], of: int | None) -> None:
 
 def test_our_own_refusal_is_known_as_such() -> None:
     """The gateway answers for a rate in the API's stead: 429 is its word for it, not the API's."""
-    from geminids.gateway.under_way import HELD
+    from geminids.gateway.told import HELD
 
     found = situation(gateway=gateway(1.0, status=429, error=f"{HELD}: the rate", retry_after=20.0)).failed
     assert found is not None and found.held == f"{HELD}: the rate"

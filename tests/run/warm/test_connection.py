@@ -14,8 +14,7 @@ import pytest
 from geminids.process.child import spawn
 from geminids.run.warm.connection import Connection, Gone, RpcFailed
 from geminids.wire.acp import Note, Unknown, Update
-from geminids.wire.acp_answers import stopped_of
-from geminids.wire.acp_calls import Cancel, NewSession, Prompt, Text
+from geminids.wire.acp_calls import Cancel, NewSession, Prompt, Text, stopped_of
 
 _HEAD = """
 import json, os, sys

@@ -10,7 +10,7 @@ import anyio
 from geminids.events.ledger import Ledger
 from geminids.events.model import Event, Finished, Notice, Started, Text, ToolFinished
 from geminids.outcome import Failure
-from geminids.run.outbox import Outbox
+from geminids.run.recorder import Outbox
 from geminids.run.warm.owner_account import OWNER_GONE, Account
 from geminids.run.warm.owner_wire import Cold, as_line, told_in
 from geminids.wire.endings import Ending

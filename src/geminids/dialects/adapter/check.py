@@ -162,7 +162,7 @@ def _is_ready(checks: list[AdapterCheck], found: dict[str, Check]) -> bool:
 
 
 async def _probe(options: Options) -> AdapterCheck:
-    from geminids.run.opening import open_run
+    from geminids.run.ask import open_run
 
     try:
         # The instructions are the agent's, not the probe's.

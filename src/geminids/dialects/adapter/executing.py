@@ -94,7 +94,7 @@ class _Execution:
         return second
 
     async def _attempt(self, speaker: Speaker, options: Options, session: str | None) -> None:
-        from geminids.run.opening import open_run  # imported late: whoever only converts needs no lanes
+        from geminids.run.ask import open_run  # imported late: whoever only converts needs no lanes
 
         prompt = self._context.context.get("prompt")
         listen = self._take_line if self._context.on_log is not None else None

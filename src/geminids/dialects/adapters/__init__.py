@@ -7,10 +7,8 @@ from importlib.metadata import EntryPoint, entry_points
 
 from geminids.dialects.adapters.feed import AbortSignal, Deadline, until_set
 from geminids.dialects.adapters.gemini import GeminiAdapter
-from geminids.dialects.adapters.instance import AgentInstance
 from geminids.dialects.adapters.options import AgentOptions, PermissionPolicy
-from geminids.dialects.adapters.parallel import AgentTask, merged_runs
-from geminids.dialects.adapters.run import AgentAdapter, hardened, told
+from geminids.dialects.adapters.run import AgentAdapter, AgentInstance, AgentTask, hardened, merged_runs, told
 from geminids.dialects.agent_events.model import AgentEvent
 from geminids.errors import GeminidsError
 

@@ -13,7 +13,7 @@ from geminids.dialects.agent_events import Translator
 from geminids.dialects.agent_events.model import AgentEvent
 from geminids.events.model import PermissionAsked
 from geminids.options import Options
-from geminids.run.opening import open_run
+from geminids.run.ask import open_run
 from geminids.toolchain import Availability, is_available
 from geminids.toolchain.tools import tools_with
 

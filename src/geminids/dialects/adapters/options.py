@@ -1,4 +1,4 @@
-"""What SubLang's callers ask of an agent: options, the permission policy, and how a call's are put over defaults."""
+"""Options of SubLang's callers and its permission policy."""
 
 from __future__ import annotations
 

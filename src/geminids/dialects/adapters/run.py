@@ -1,22 +1,33 @@
-"""One run of any adapter, made safe: exactly one `done`, last, whatever the adapter does."""
+"""Runs of any adapter: alone, many in one stream, or by an `AgentInstance`. Each ends with exactly one `done`."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 import anyio
+import msgspec
 
 from geminids.dialects.adapters.feed import Feed
-from geminids.dialects.adapters.options import AgentOptions
+from geminids.dialects.adapters.options import AgentOptions, merged
 from geminids.dialects.agent_events.model import AgentEvent, Done, Error
 from geminids.dialects.agent_events.usage import AgentUsage
-from geminids.errors import GeminidsError
+from geminids.errors import GeminidsError, OptionsError
 from geminids.ids import new_run_id
 from geminids.log import get_logger
 
-__all__ = ["AgentAdapter", "Keep", "Narrator", "hardened", "told"]
+__all__ = [
+    "AgentAdapter",
+    "AgentInstance",
+    "AgentTask",
+    "Keep",
+    "Narrator",
+    "hardened",
+    "merged_runs",
+    "told",
+]
 
 _log = get_logger("adapters")
 
@@ -180,3 +191,117 @@ def _member(payload: Any, name: str, in_json: str) -> str | None:
     """A member of a payload, which may be a struct of ours or a dict."""
     value = payload.get(in_json) if isinstance(payload, dict) else getattr(payload, name, None)
     return value if isinstance(value, str) else None
+
+
+Find = Callable[[str], AgentAdapter]
+
+
+class AgentTask(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of many: an instance, an adapter or the name of one. `role` is put on its events, to tell them apart."""
+
+    agent: AgentAdapter | AgentInstance | str
+    prompt: str
+    options: AgentOptions | None = None
+    role: str | None = None
+
+
+async def merged_runs(tasks: Iterable[AgentTask], find: Find) -> AsyncIterator[AgentEvent]:
+    """The events of all of them, as they arrive; `find` gives an adapter by its name."""
+    feed: Feed[AgentEvent] = Feed(_sources(tuple(tasks), find))
+    feed.start()
+    try:
+        while True:
+            await feed.arrival()
+            if feed.error is not None:
+                raise feed.error  # Ctrl-C and its kin: what a run does is told in its events
+            if feed.is_empty:
+                return
+            yield feed.take()
+    finally:
+        await feed.close()
+
+
+def _sources(tasks: Sequence[AgentTask], find: Find) -> list[Callable[[], AsyncIterator[AgentEvent]]]:
+    return [partial(_one, task, find) for task in tasks]
+
+
+async def _one(task: AgentTask, find: Find) -> AsyncIterator[AgentEvent]:
+    """One run that cannot raise, not even where it cannot start."""
+    try:
+        events = _events(task, find)
+        try:
+            async for event in events:
+                yield event if task.role is None else msgspec.structs.replace(event, role=task.role)
+        finally:
+            await events.aclose()  # type: ignore[attr-defined]
+    except Exception as error:
+        _log.warning("a parallel task could not be started", error=error)
+        narrator = Narrator(_name(task))
+        for made in (narrator.error("PARALLEL_TASK_ERROR", told(error)), narrator.done("error")):
+            yield made if _role(task) is None else msgspec.structs.replace(made, role=_role(task))
+
+
+def _events(task: AgentTask, find: Find) -> AsyncIterator[AgentEvent]:
+    if isinstance(task.agent, AgentInstance):
+        return task.agent.run(task.prompt, task.options)
+    adapter = find(task.agent) if isinstance(task.agent, str) else task.agent
+    return hardened(adapter, task.prompt, task.options or AgentOptions())
+
+
+def _name(task: AgentTask) -> str:
+    named = task.agent.adapter if isinstance(task.agent, AgentInstance) else task.agent
+    name = named if isinstance(named, str) else getattr(named, "agent", None)
+    return name if isinstance(name, str) and name else "unknown"
+
+
+def _role(task: AgentTask) -> str | None:
+    own = task.agent.role if isinstance(task.agent, AgentInstance) else None
+    return task.role if task.role is not None else own
+
+
+class AgentInstance:
+    """One agent of a team. One run at a time; each goes on where the last has ended, unless it is told otherwise."""
+
+    def __init__(
+        self, adapter: AgentAdapter, defaults: AgentOptions | None = None, *, role: str | None = None
+    ) -> None:
+        self.adapter = adapter
+        self.role = role or None
+        self.defaults = defaults or AgentOptions()
+        of_a_call = [name for name in ("resume", "abort") if getattr(self.defaults, name) is not None]
+        if of_a_call:
+            raise OptionsError([(name, "belongs to a call, not to an instance") for name in of_a_call])
+        self._token: str | None = None
+        self._active: object | None = None
+
+    @property
+    def resume_token(self) -> str | None:
+        """What the next run goes on with."""
+        return self._token
+
+    async def run(self, prompt: str, options: AgentOptions | None = None) -> AsyncIterator[AgentEvent]:
+        """The events of one run, each with the role. Raises on the first step where another run goes on."""
+        if self._active is not None:
+            raise GeminidsError(
+                f"{self.role or self.adapter.agent} is running already",
+                hint="Read that run to its end, or make another instance.",
+            )
+        self._active = mine = object()
+        events = hardened(self.adapter, prompt, merged(self.defaults, options, self._token), self._keep)
+        try:
+            async for event in events:
+                if event.type == "done":
+                    self._let_go(
+                        mine
+                    )  # whoever has the `done` may begin anew, also without another step here
+                yield event if event.role == self.role else msgspec.structs.replace(event, role=self.role)
+        finally:
+            self._let_go(mine)
+            await events.aclose()  # type: ignore[attr-defined]
+
+    def _keep(self, token: str | None) -> None:
+        self._token = token
+
+    def _let_go(self, mine: object) -> None:
+        if self._active is mine:
+            self._active = None

@@ -26,8 +26,15 @@ from geminids.dialects.agent_events.model import (
     encode_agent_event,
     is_agent_event,
 )
-from geminids.dialects.agent_events.notices import is_failed_request, told_of
-from geminids.dialects.agent_events.payloads import decided, request_of, result_of, thinking_of, use_of
+from geminids.dialects.agent_events.payloads import (
+    decided,
+    is_failed_request,
+    request_of,
+    result_of,
+    thinking_of,
+    told_of,
+    use_of,
+)
 from geminids.dialects.agent_events.usage import AgentUsage, cost_of, tokens_of
 from geminids.dialects.announced import announced_in
 from geminids.events import model

@@ -73,7 +73,7 @@ async def execute(
     **fields: Any,
 ) -> Executed:
     """Run the agent to its end. Nothing is raised for how that was, nor for options that are wrong: see `error`."""
-    from geminids.run.opening import open_run  # imported late: whoever only converts needs no lanes
+    from geminids.run.ask import open_run  # imported late: whoever only converts needs no lanes
 
     gathered = _Gathered()
     try:

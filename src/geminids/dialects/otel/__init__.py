@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from geminids.dialects.otel.attributes import (
+    Floors,
     finished_attributes,
     input_attributes,
     permission_attributes,
@@ -15,7 +16,6 @@ from geminids.dialects.otel.attributes import (
     tool_attributes,
     tool_end_attributes,
 )
-from geminids.dialects.otel.clock import Floors
 from geminids.errors import GeminidsError
 from geminids.events.model import (
     Event,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from geminids.events.model import PermissionAsked, ToolStarted
-from geminids.gateway.under_way import HELD, UnderWay
+from geminids.gateway.told import HELD, UnderWay
 from geminids.options import Options
 from geminids.run.gateway_events import GatewayEvents
 from geminids.wire.stderr import Remark

@@ -11,9 +11,9 @@ from geminids.events.model import Event, Notice
 from geminids.log import get_logger
 from geminids.options import Options
 from geminids.redact import Redactor
-from geminids.run.deadlines import Deadlines
 from geminids.run.stall.explain import EARLY, Reason, level_of, reason_of
 from geminids.run.stall.snapshot import Moment, Situation, Span, key_of, needs_look
+from geminids.run.stopping import Deadlines
 
 if TYPE_CHECKING:
     from geminids.run.stall.processes import Look

@@ -10,8 +10,8 @@ from geminids.errors import GeminidsError
 from geminids.events.cost import Cost
 from geminids.events.model import Usage
 from geminids.options import Approval, Options, make_options
-from geminids.run.patience import see_through
 from geminids.run.result import Result
+from geminids.run.stopping import see_through
 from geminids.run.warm.permission import OnPermission
 from geminids.run.warm.seating import Seating
 from geminids.run.warm.sending import Sending

@@ -14,16 +14,14 @@ from geminids.launch.warm import WarmPlan
 from geminids.options import Options
 from geminids.process.marker import Mark
 from geminids.run.lease import RunLease
-from geminids.run.recorder import RunRecorder, Traces
+from geminids.run.recorder import RunRecorder, Traces, without_power
 from geminids.run.stopping import Stopping, listed
 from geminids.run.warm.always import Always
 from geminids.run.warm.connection import Gone, RpcFailed
-from geminids.run.warm.opening import why_not_open
 from geminids.run.warm.permission import Desk, OnPermission
 from geminids.run.warm.process import WarmProcess
-from geminids.run.warm.seat import Seat
+from geminids.run.warm.seat import Seat, why_not_open
 from geminids.run.warm.turn import WarmTurn
-from geminids.run.without_power import without_power
 from geminids.wire.acp_calls import Content, SetMode, SetModel
 from geminids.wire.endings import Ending
 

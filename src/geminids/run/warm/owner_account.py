@@ -6,8 +6,7 @@ from collections.abc import Iterable
 
 from geminids.events.model import Event, Finished, Started
 from geminids.outcome import Failure
-from geminids.run.outbox import Outbox
-from geminids.run.recorder import RunRecorder, Traces, finished_of
+from geminids.run.recorder import Outbox, RunRecorder, Traces, finished_of
 from geminids.run.result import Result
 from geminids.run.warm.owner_wire import Cold, Told
 from geminids.wire.endings import Ending

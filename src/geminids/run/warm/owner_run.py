@@ -15,10 +15,9 @@ from geminids.events.model import Choice, Level, PermissionAsked, PermissionDeci
 from geminids.log import get_logger
 from geminids.options import Options
 from geminids.process.lines import LineFramer
-from geminids.run.outbox import Outbox
-from geminids.run.patience import see_through
-from geminids.run.recorder import EventStream
+from geminids.run.recorder import EventStream, Outbox
 from geminids.run.result import Result
+from geminids.run.stopping import see_through
 from geminids.run.warm.owner_account import OWNER_GONE, Account
 from geminids.run.warm.owner_order import make_order, too_cold_for_owner
 from geminids.run.warm.owner_reach import Link, reach_owner

@@ -15,7 +15,7 @@ from geminids.events.model import Notice
 from geminids.launch.warm import WarmPlan, make_warm_plan
 from geminids.options import Options, make_options
 from geminids.run.cost import check_prices
-from geminids.run.patience import see_through
+from geminids.run.stopping import see_through
 from geminids.run.warm.chat import Chat
 from geminids.run.warm.permission import OnPermission
 from geminids.run.warm.process import WarmProcess

@@ -19,8 +19,15 @@ from geminids.redact import Redactor
 from geminids.run.warm.connection import Connection, Gone, Pending, RpcFailed
 from geminids.run.warm.shells import Shells
 from geminids.wire.acp import Note, Unknown, Update
-from geminids.wire.acp_answers import Opened, opened_of
-from geminids.wire.acp_calls import ApiKey, Authenticate, ClientInfo, Initialize, NewSession
+from geminids.wire.acp_calls import (
+    ApiKey,
+    Authenticate,
+    ClientInfo,
+    Initialize,
+    NewSession,
+    Opened,
+    opened_of,
+)
 from geminids.wire.stderr import Remark, StderrReader
 
 if TYPE_CHECKING:

@@ -8,9 +8,12 @@ import msgspec
 
 from geminids.run.lease import RunLease
 from geminids.run.warm.always import Always
+from geminids.run.warm.connection import RpcFailed
 from geminids.run.warm.process import WarmProcess
+from geminids.wire.acp_endings import judge_opening
+from geminids.wire.endings import Ending
 
-__all__ = ["Seat"]
+__all__ = ["Seat", "why_not_open"]
 
 
 class Seat(msgspec.Struct):
@@ -37,3 +40,14 @@ class Seat(msgspec.Struct):
         if self.journal is None:
             self.journal = journal_of(self.session_id, self.cwd, home=home, environ=self.process.plan.env)
         return self.journal
+
+
+def why_not_open(error: BaseException, stderr: str, exit_code: int | None) -> Ending:
+    """What became of it, by what the CLI answered or left behind."""
+    if isinstance(error, RpcFailed):
+        found = error.error
+        return judge_opening(found.code, found.message, found.details, stderr, exit_code)
+    message = (
+        "the CLI took too long to open a session" if isinstance(error, TimeoutError) else str(error) or None
+    )
+    return judge_opening(None, message, None, stderr, exit_code)

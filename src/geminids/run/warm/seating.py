@@ -18,12 +18,10 @@ from geminids.log import get_logger
 from geminids.options import Approval, Options, make_options
 from geminids.run.claim import Claim
 from geminids.run.lease import RunLease
-from geminids.run.mishaps import spawn_failed
-from geminids.run.result import Result
+from geminids.run.result import Result, spawn_failed
 from geminids.run.warm.always import Always
 from geminids.run.warm.connection import RpcFailed
-from geminids.run.warm.opening import why_not_open
-from geminids.run.warm.seat import Seat
+from geminids.run.warm.seat import Seat, why_not_open
 from geminids.wire.acp_calls import SetMode, SetModel
 from geminids.wire.endings import Ending
 

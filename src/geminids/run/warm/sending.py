@@ -14,17 +14,14 @@ from geminids.gateway.request_log import RequestLog
 from geminids.launch.refused import Refused
 from geminids.options import Options
 from geminids.options.checks import LIMITS
-from geminids.run.mishaps import our_fault
-from geminids.run.patience import see_through
-from geminids.run.recorder import EventStream, RunRecorder, Traces, finished_of
-from geminids.run.result import Result
-from geminids.run.stopping import listed
+from geminids.run.recorder import EventStream, RunRecorder, Traces, finished_of, without_power
+from geminids.run.result import Result, our_fault
+from geminids.run.stopping import listed, see_through
 from geminids.run.warm.connection import Gone, RpcFailed
 from geminids.run.warm.permission import Desk
 from geminids.run.warm.prompt import blocks_of, is_command
 from geminids.run.warm.seat import Seat
 from geminids.run.warm.turn import WarmTurn
-from geminids.run.without_power import without_power
 from geminids.wire.endings import Ending
 
 if TYPE_CHECKING:

@@ -12,18 +12,16 @@ from geminids.events.model import EndedProcess, Event, Retry, TokensUsed, ToolSt
 from geminids.gateway.request_log import RequestLog
 from geminids.options import Options
 from geminids.run.cost import Prices, load_prices_early
-from geminids.run.deadlines import Deadlines
 from geminids.run.gateway_events import GatewayEvents, ending_of
 from geminids.run.recorder import RunRecorder, Traces
 from geminids.run.stall.snapshot import situation_of
 from geminids.run.stall.watch import StallWatch
-from geminids.run.stopping import Stopping
+from geminids.run.stopping import Deadlines, Stopping
 from geminids.run.usage import usage_of_requests
-from geminids.run.warm.cancelling import cancel
 from geminids.run.warm.connection import Pending
 from geminids.run.warm.open_asks import OpenAsks
 from geminids.run.warm.permission import Desk
-from geminids.run.warm.prompt_answer import PromptAnswer
+from geminids.run.warm.prompt_answer import PromptAnswer, cancel
 from geminids.run.warm.seat import Seat
 from geminids.run.warm.shells import OwnShells
 from geminids.run.warm.sources import WarmSources
@@ -283,7 +281,7 @@ class WarmTurn:
 
     def _seal_reports(self) -> None:
         """The CLI has left the conversation in a file that anybody can read."""
-        from geminids.run.reports import Reports
+        from geminids.run.reading import Reports
 
         reports = Reports(self._redactor)
         reports.look_in(self._seat.process.plan.env.get("TMPDIR") or "/tmp", self._sent_at)
