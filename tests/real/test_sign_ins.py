@@ -287,7 +287,17 @@ def hunting(needles: Sequence[str]) -> Any:
 
     def words(number: int, needle: str) -> str:
         half = len(needle) // 2
-        argv = [sys.executable, "-IS", str(HUNT), needle[:half], needle[half:], "--memory"]
+        # One at a time: each has the text in its own memory.
+        argv = [
+            "flock",
+            "hunt.lock",
+            sys.executable,
+            "-IS",
+            str(HUNT),
+            needle[:half],
+            needle[half:],
+            "--memory",
+        ]
         return f"{shlex.join(argv)} > $chat-hunt-{number}.json"
 
     commands = " && ".join(words(number, needle) for number, needle in enumerate(needles))
