@@ -13,7 +13,7 @@ BIN := .venv/bin
 COVERED := tests/wire tests/events tests/dialects  # these rooms are pure: their own tests must reach every branch
 PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
-.PHONY: setup run test test-deep matrix check format reference referees bench clean
+.PHONY: setup run test test-deep matrix check format reference referees bench bench-quick clean
 .DEFAULT_GOAL := run
 
 setup: .venv/ready          ## the environment in .venv, and nothing else
@@ -45,7 +45,7 @@ test: check                 ## one case of each class, on the newest release
 	@$(BIN)/python -m coverage run -m pytest -q -n $(JOBS) -m "not deep" $(COVERED)
 	@$(BIN)/python -m coverage combine --quiet
 	@$(BIN)/python -m coverage json --quiet -o - | $(BIN)/python tests/branches.py
-	@$(BIN)/python -m pytest -q -n $(JOBS) -m "not deep" $(COVERED:%=--ignore=%)
+	@$(BIN)/python -m pytest -q -n $(JOBS) --durations=25 -m "not deep" $(COVERED:%=--ignore=%)
 
 test-deep: .venv/dev-ready  ## every row
 	@$(BIN)/python -m pytest -q -n $(JOBS)
@@ -73,8 +73,11 @@ referees: .venv/dev-ready .referees/ready .referees/ccusage/ready  ## other peop
 	@chmod +x $(@D)/node_modules/@ccusage/ccusage-linux-x64/bin/ccusage
 	@touch $@
 
-bench: .venv/dev-ready      ## speeds, side by side
+bench: .venv/dev-ready      ## measure speeds side by side
 	@$(BIN)/python -m benchmarks
+
+bench-quick: .venv/dev-ready  ## the same with fewer rounds, in about 3 minutes
+	@$(BIN)/python -m benchmarks --quick
 
 reference: .venv/ready      ## docs/reference/options.md, from the schema
 	@$(BIN)/python -c 'from geminids.config import reference_page; print(reference_page(), end="")' > docs/reference/options.md

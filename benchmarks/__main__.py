@@ -57,21 +57,31 @@ def main() -> int:
     if unknown := set(asked.names) - set(_ALL):
         parser.error(f"no such benchmark: {', '.join(sorted(unknown))}")
     rows: list[Row] = []
+    interrupted = False
     with tempfile.TemporaryDirectory(prefix="geminids-bench-") as folder:
         for name in asked.names or _ALL:
             say(f"{name} ...")
             work = Path(folder, name)
             work.mkdir()
-            rows += _ALL[name](work, quick=asked.quick)
-    print(show(rows))
+            try:
+                measured = _ALL[name](work, quick=asked.quick)
+            except KeyboardInterrupt:
+                say(f"interrupted in {name}; what was measured before is above")
+                interrupted = True
+                break
+            rows += measured
+            print(show(measured), flush=True)
+            if asked.json:
+                figures = msgspec.json.format(msgspec.json.encode(rows), indent=1)
+                Path(asked.json).write_bytes(figures + b"\n")
     busy = os.getloadavg()[0]
     print(
         f"\n{os.cpu_count()} cores, load {busy:.1f}, Python {sys.version.split()[0]}; medians, sides interleaved."
     )
     lost = [row.name for row in rows if not row.met]
     print(f"Missed: {'; '.join(lost)}" if lost else "All bounds are met.")
-    if asked.json:
-        Path(asked.json).write_bytes(msgspec.json.format(msgspec.json.encode(rows), indent=1) + b"\n")
+    if interrupted:
+        return 130
     return 1 if lost and asked.strict else 0
 
 

@@ -15,7 +15,6 @@ from geminids.events.model import (
     Event,
     Finished,
     Notice,
-    Retry,
     Started,
     Text,
     Thought,
@@ -135,8 +134,8 @@ class Events:
         given = {"name": "run_shell_command", "input": {}, "duration_ms": 3240, **fields}
         return self._of(ToolFinished, id=id, status=status, **given)
 
-    def notice(self, level: str, code: str, message: str = "", retry: Retry | None = None) -> Any:
-        return self._of(Notice, level=level, code=code, message=message, retry=retry)
+    def notice(self, level: str, code: str, message: str = "", **fields: Any) -> Any:
+        return self._of(Notice, level=level, code=code, message=message, **fields)
 
     def finished(self, **fields: Any) -> Any:
         given = {

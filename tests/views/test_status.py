@@ -63,7 +63,8 @@ def test_a_subagent_is_shown_by_what_it_does(events: Any) -> None:
 
 def test_a_request_that_is_held_back_is_told_as_long_as_it_is(events: Any) -> None:
     """Why it waits, and not that the model thinks; after that time it does, and so it does when a word comes."""
-    notice = events.notice("info", "waiting", "request 4 waits for 3.0 s: 20 requests a minute may leave")
+    text = "request 4 waits 3.0 s: 20 requests a minute may leave"
+    notice = events.notice("info", "waiting", text, wait_s=3.0)
     status = Status(0.0)
     for at, event in [(1.0, events.started()), (2.0, notice)]:
         status.see(event, at)
@@ -72,6 +73,16 @@ def test_a_request_that_is_held_back_is_told_as_long_as_it_is(events: Any) -> No
     status.see(notice, 6.0)
     status.see(events.text("a"), 6.5)
     assert status.doing(8.0) == Doing("thinking", 1.5)
+
+
+def test_the_wait_for_the_next_attempt(events: Any) -> None:
+    """It is shown as long as it lasts; a notice without a wait changes nothing."""
+    notice = events.notice("warning", "next_attempt", "server: busy, in 2.0 s", wait_s=2.0)
+    seen = [(1.0, events.started()), (2.0, notice)]
+    assert _at(3.0, *seen) == Doing("waiting for the next attempt", 1.0)
+    assert _at(4.5, *seen) == Doing("thinking", 2.5)
+    other = events.notice("info", "next_attempt", "schema_mismatch: no JSON")
+    assert _at(3.0, (1.0, events.started()), (2.0, other)) == Doing("thinking", 1.0)
 
 
 @pytest.mark.parametrize(

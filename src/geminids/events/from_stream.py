@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 
 from geminids.events.ledger import Ledger
-from geminids.events.model import Event, Text, ToolFinished, ToolStarted
+from geminids.events.model import Event, SessionStart, Text, ToolFinished, ToolStarted
+from geminids.ids import is_session_id
 from geminids.redact import Redactor, TextRedactor
 from geminids.wire import tools
 from geminids.wire.stream_json import (
@@ -145,8 +146,12 @@ class StreamTranslator:
             out.append(self._ledger.notice("warning", "protocol", "the CLI announced a session twice"))
         else:
             # The CLI has loaded and goes to the model now.
-            told = self._redactor.text(f"session {line.session_id}, model {line.model}")
-            out.append(self._ledger.notice("debug", "session", told))
+            clean = self._redactor.text
+            session_id = clean(line.session_id or "")
+            named = SessionStart(session_id, line.model and clean(line.model))
+            message = clean(f"session {line.session_id}, model {line.model}")
+            session = named if is_session_id(session_id) else None
+            out.append(self._ledger.notice("debug", "session", message, session=session))
         self.init = line
 
     def _on_message(self, line: Message, out: list[Event]) -> None:

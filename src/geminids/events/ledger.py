@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from geminids.events.model import Level, Notice, Retry
+from geminids.events.model import Level, Notice, Retry, SessionStart
 from geminids.events.stall import Stall
 
 __all__ = ["Ledger"]
@@ -42,6 +42,8 @@ class Ledger:
         stall: Stall | None = None,
         *,
         request: int | None = None,
+        session: SessionStart | None = None,
+        wait_s: float | None = None,
     ) -> Notice:
         """A notice of now."""
         return Notice(
@@ -55,4 +57,6 @@ class Ledger:
             retry=retry,
             stall=stall,
             request=request,
+            session=session,
+            wait_s=wait_s,
         )

@@ -241,6 +241,13 @@ class Retry(msgspec.Struct, frozen=True):
     http_status: int | None
 
 
+class SessionStart(msgspec.Struct, frozen=True):
+    """The session and the model that the CLI named once it had loaded."""
+
+    session_id: str
+    model: str | None
+
+
 class Notice(Event, frozen=True, kw_only=True):
     """Something worth knowing that changes no state: a retry, noise, an odd line, a stall."""
 
@@ -251,6 +258,10 @@ class Notice(Event, frozen=True, kw_only=True):
     stall: Stall | None = None
     request: int | None = None
     """The number of the API request that it is about."""
+    session: SessionStart | None = None
+    """With the code `session`: what the CLI named."""
+    wait_s: float | None = None
+    """How many seconds the run waits from now on, before it goes on by itself."""
 
 
 class EndedProcess(msgspec.Struct, frozen=True):

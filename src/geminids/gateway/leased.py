@@ -17,7 +17,7 @@ from geminids.gateway.passing import NOT_SIGNED_IN
 from geminids.gateway.purse import counted_bytes
 from geminids.gateway.request import Request
 from geminids.gateway.roles import role_of
-from geminids.gateway.told import HELD, Answered, Halt, RequestRole, UnderWay, Waiting
+from geminids.gateway.told import Answered, Halt, RequestRole, UnderWay, Waiting
 from geminids.gateway.upstream import Body, Cut, Head, Mismatch, Part, UpstreamFault, closing
 from geminids.log import get_logger
 
@@ -277,6 +277,7 @@ class _Visit:
             duration_ms=int((now - self._left) * 1000),
             whole=whole,
             sent=self._was_sent,
+            held=self._early > 0,
             fault=self._fault.message if self._fault else None,
             error=seen.error if seen else None,
             retry_after=seen.retry_after if seen else None,
@@ -307,7 +308,7 @@ def _uncountable(request: Request, whose: str) -> Halt:
 def _too_early(seconds: float) -> tuple[Part, ...]:
     """What the API itself would say to a request that exceeds its rate; the CLI comes again after that time."""
     wait = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": f"{math.ceil(seconds)}s"}
-    return _refusal(429, f"{HELD}: the rate of requests_per_minute is used up", [wait])
+    return _refusal(429, "held back by geminids: the rate of requests_per_minute is used up", [wait])
 
 
 def _refusal(

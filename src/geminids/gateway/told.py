@@ -8,7 +8,6 @@ from typing import Literal, Protocol
 import msgspec
 
 __all__ = [
-    "HELD",
     "Answered",
     "Counts",
     "Finding",
@@ -88,6 +87,8 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
     duration_ms: int
     whole: bool
     sent: bool = True
+    held: bool = False
+    """It came too early for `requests_per_minute`, and we answered it with 429 ourselves."""
     fault: str | None = None
     error: str | None = None
     retry_after: float | None = None
@@ -134,10 +135,6 @@ class Halt(msgspec.Struct, frozen=True, kw_only=True):
 
 Told = Answered | Waiting | Finding | Remark | Halt
 Tell = Callable[[Told], None]
-
-
-HELD = "held back by geminids"
-"""How we begin to say to a CLI that its request has not left: it comes again, and the API has failed nothing."""
 
 
 class UnderWay(msgspec.Struct, eq=False):

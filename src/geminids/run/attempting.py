@@ -27,6 +27,7 @@ from geminids.run.headless import HeadlessLane
 from geminids.run.lease import RunLease
 from geminids.run.reading import OnLine
 from geminids.run.recorder import RunRecorder
+from geminids.run.stopping import StopReason
 from geminids.wire.endings import Ending
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ class Attempting:
 
         import anyio
 
-        ending = self._of_the_whole(lane.ending())
+        ending = self._of_the_whole(lane.ending(), lane.stop_reason)
         over = partial(
             self._attempts.over,
             ending,
@@ -143,12 +144,12 @@ class Attempting:
         # In a thread: megabytes are checked by a schema for seconds, and the caller's other tasks go on.
         return await anyio.to_thread.run_sync(over) if self._attempts.has_form else over()
 
-    def _of_the_whole(self, ending: Ending) -> Ending:
+    def _of_the_whole(self, ending: Ending, stop: StopReason | None) -> Ending:
         """A later attempt had what was left of `timeout`; the caller knows the whole."""
         whole = self._attempts.options.timeout
         if ending.outcome != "timed_out" or whole is None or self._ledger.attempt == 1:
             return ending
-        if self._time_left() or not (ending.reason or "").startswith("timed out after"):
+        if self._time_left() or stop is None or stop.kind != "timeout":
             return ending
         return msgspec.structs.replace(ending, reason=f"timed out after {whole:g} s")
 
@@ -162,7 +163,7 @@ class Attempting:
             self._tell("warning", f"no further attempt: {told}; {again.why.partition(';')[0]}")
             return ending
         when = f", in {again.delay:.1f} s" if again.delay else ""
-        self._tell("info" if again.why.startswith("schema_mismatch") else "warning", again.why + when)
+        self._tell("info" if again.is_correction else "warning", again.why + when, wait_s=again.delay or None)
         self._between = anyio.Event()
         with anyio.move_on_after(again.delay):
             await self._between.wait()
@@ -242,10 +243,11 @@ class Attempting:
         """`timeout` is the whole run's, however many attempts it takes."""
         return None if self._until is None else max(self._until - time.monotonic(), 0.0)
 
-    def _tell(self, level: Level, text: str) -> None:
+    def _tell(self, level: Level, text: str, *, wait_s: float | None = None) -> None:
         _log.info("%s", text)
         # Not `attempt`: that is the CLI's own, which tries a request again.
-        self._recorder.notice(level, "next_attempt", self.redacted(text))
+        notice = self._recorder.ledger.notice(level, "next_attempt", self.redacted(text), wait_s=wait_s)
+        self._recorder.put([notice])
 
     def redacted(self, text: str) -> str:
         return self.lane.redacted(text) if self.lane is not None else text

@@ -139,6 +139,7 @@ class Attempts:
             model=self._models[-1],
             prompt=_ASK_AGAIN.format(problems=lines) if self._says_form else wanted.instruction(),
             why=f"schema_mismatch: {told}; asked again in session {session_id}",
+            is_correction=True,
         )
         self._asked += self._says_form
         self._acted = self._says_form = True
@@ -182,6 +183,8 @@ class Again(msgspec.Struct, frozen=True, kw_only=True):
     prompt: str | None
     """What is said; None for the run's own prompt."""
     why: str
+    is_correction: bool = False
+    """It asks for a valid answer, and does not repeat what failed."""
 
 
 class Stands(msgspec.Struct, frozen=True):

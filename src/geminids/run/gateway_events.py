@@ -118,7 +118,7 @@ class GatewayEvents:
                 events += self._found(message)
             elif isinstance(message, Waiting):
                 text = f"request {message.number} waits {message.seconds:.1f} s: {message.reason}"
-                events.append(self._notice("info", "waiting", text, message.number))
+                events.append(self._notice("info", "waiting", text, message.number, wait_s=message.seconds))
             elif isinstance(message, Remark):
                 events.append(self._notice("warning", message.code, message.text, None))
             elif self.halted is None:
@@ -275,10 +275,18 @@ class GatewayEvents:
         return self._notice(level, code, text, answer.number, Retry(answer.attempt, status))
 
     def _notice(
-        self, level: Level, code: str, text: str, request: int | None, retry: Retry | None = None
+        self,
+        level: Level,
+        code: str,
+        text: str,
+        request: int | None,
+        retry: Retry | None = None,
+        *,
+        wait_s: float | None = None,
     ) -> Notice:
         # The API's own words may hold a secret that a tool has sent to it.
-        return self._ledger.notice(level, code, self._redactor.text(text), retry, request=request)
+        text = self._redactor.text(text)
+        return self._ledger.notice(level, code, text, retry, request=request, wait_s=wait_s)
 
 
 def ending_of(halt: Halt) -> Ending:

@@ -27,13 +27,13 @@ from geminids.run.sources import OnSession, Sources
 from geminids.run.stall.snapshot import situation_of
 from geminids.run.stall.watch import StallWatch
 from geminids.run.stopping import (
-    LINGERING,
-    WRONG_SESSION,
     Deadlines,
     Stopping,
+    StopReason,
     end_processes,
     end_processes_now,
     listed,
+    stopped_ending,
 )
 from geminids.run.usage import usage_of_requests, usage_of_stats
 from geminids.wire.endings import Ending, Evidence, judge
@@ -133,7 +133,7 @@ class HeadlessLane:
     def stop(self, reason: str) -> None:
         """The caller asks for the end; asked a second time, the grace is cut short."""
         self._stopping.ask()
-        self._begin_to_stop(reason, by_deadline=False)
+        self._begin_to_stop(StopReason("caller", reason))
 
     def leave(self, reason: str) -> None:
         """The caller is gone: stop, but whoever has asked for that before has not asked twice."""
@@ -141,7 +141,7 @@ class HeadlessLane:
             self.stop(reason)
 
     def _on_halt(self, halt: Halt) -> None:
-        self._begin_to_stop(halt.message, by_deadline=False)
+        self._begin_to_stop(StopReason("gateway", halt.message))
 
     def _put_from_gateway(self, events: list[Event]) -> None:
         self.deadlines.heard(stdout=False)
@@ -160,15 +160,14 @@ class HeadlessLane:
             spoke_at=self.deadlines.spoke_at,
         )
 
-    def _on_deadline(self, reason: str) -> None:
-        reason = self._stall.explained(reason)
-        self._begin_to_stop(reason, by_deadline=reason != LINGERING)
+    def _on_deadline(self, reason: StopReason) -> None:
+        self._begin_to_stop(self._stall.explained(reason))
 
-    def _begin_to_stop(self, reason: str, *, by_deadline: bool) -> None:
+    def _begin_to_stop(self, reason: StopReason) -> None:
         if self._over is not None and self._over.is_set():
             return  # it has ended by itself: what comes later does not change what it was
-        if self._stopping.begin(reason, by_deadline=by_deadline):
-            # What the CLI makes of being stopped is no result of its own.
+        if self._stopping.begin(reason):
+            # Ignore a result line that arrives after we asked the CLI to stop.
             self._verdict.result_came_first = self.stream.result is not None
             if self._over is not None:
                 self._over.set()
@@ -264,6 +263,11 @@ class HeadlessLane:
         return self._sources.stream
 
     @property
+    def stop_reason(self) -> StopReason | None:
+        """Why it was stopped, if it was."""
+        return self._stopping.reason
+
+    @property
     def exit_code(self) -> int | None:
         return self.child.exit_code if self.child else None
 
@@ -279,7 +283,7 @@ class HeadlessLane:
 
     def _end_now(self) -> None:
         assert self.child is not None
-        self._stopping.begin("interrupted: the event loop was taken down", by_deadline=False)
+        self._stopping.begin(StopReason("caller", "interrupted: the event loop was taken down"))
         self._ended += end_processes_now(self.child, self.mark)
 
     async def _watch_exit(self) -> None:
@@ -290,7 +294,8 @@ class HeadlessLane:
     def _check_session(self) -> None:
         if self._reading.fresh_session and self._options.resume not in (None, "latest"):
             # Before it does anything in a conversation that nobody asked for (seen on 0.41.2).
-            self._begin_to_stop(WRONG_SESSION, by_deadline=False)
+            text = "the CLI began another session than the one to resume"
+            self._begin_to_stop(StopReason("wrong_session", text))
 
     def _put(self, events: list[Event], size: int = 0) -> None:
         self._stall.saw(events)
@@ -331,22 +336,24 @@ class Verdict:
         if halted is not None and not self._said_success:
             # The gateway blocked a request: report our reason, not the error that the CLI derives from it.
             return ending_of(halted)
-        if stopping.reason == LINGERING and self._reading.stream.result is None:
+        reason = stopping.reason
+        if reason is not None and reason.kind == "lingering" and self._reading.stream.result is None:
             failure = Failure(
                 kind="cut_off",
-                message=LINGERING,
+                message=reason.text,
                 retryable=True,
                 hint=_LINGERING_HINT,
                 exit_code=exit_code,
                 stderr_tail=self._reading.stderr_tail[-4000:] or None,
             )
-            return Ending("failed", LINGERING, failure)
-        if not stopping.wanted or self.result_came_first or self._said_success:
+            return Ending("failed", reason.text, failure)
+        wanted = stopping.wanted
+        if wanted is None or self.result_came_first or self._said_success:
             ending = self._judged(exit_code)
             if self._gateway is None:
                 return ending
             return self._gateway.explain(ending, answer=self._fold.answer)
-        return Ending("timed_out" if stopping.by_deadline else "interrupted", stopping.reason)
+        return stopped_ending(wanted)
 
     def keeps_leftovers(self, exit_code: int | None) -> bool:
         """Only a run that succeeded, and that nobody stopped, may leave something on purpose."""

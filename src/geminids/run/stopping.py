@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
 
 from geminids.config.places import Places, private_dir
 from geminids.events.model import EndedProcess
@@ -13,6 +15,7 @@ from geminids.options import Options
 from geminids.process.child import Child
 from geminids.process.marker import Mark
 from geminids.redact import Redactor
+from geminids.wire.endings import Ending
 
 if TYPE_CHECKING:
     import anyio
@@ -20,29 +23,52 @@ if TYPE_CHECKING:
     from geminids.process.tree import Ended
 
 __all__ = [
-    "LINGERING",
-    "WRONG_SESSION",
     "Deadlines",
+    "StopKind",
+    "StopReason",
     "Stopping",
     "end_processes",
     "end_processes_now",
     "listed",
     "see_through",
+    "stopped_ending",
 ]
 
 _log = get_logger("run")
 
-LINGERING = "the CLI closed its output and did not exit"
-WRONG_SESSION = "the CLI began another session than the one to resume"
 _LONGEST_COMMAND = 200
+
+StopKind = Literal[
+    "caller", "timeout", "start_timeout", "idle_timeout", "max_turns", "gateway", "lingering", "wrong_session"
+]
+"""`caller` also stands for an event loop that is taken down. `lingering`: the CLI closed its output and did not exit.
+`wrong_session`: the CLI began another session than the one to resume."""
+_TIMEOUTS: tuple[StopKind, ...] = ("timeout", "start_timeout", "idle_timeout")
+_FAULTS: tuple[StopKind, ...] = ("lingering", "wrong_session")
+
+
+class StopReason(msgspec.Struct, frozen=True):
+    """Why a run is stopped. Decisions depend on `kind` alone; `text` is for people."""
+
+    kind: StopKind
+    text: str
+
+    @property
+    def is_silence(self) -> bool:
+        """Whether the run was stopped because nothing was heard from it."""
+        return self.kind in ("start_timeout", "idle_timeout")
+
+
+def stopped_ending(reason: StopReason) -> Ending:
+    """The ending of a run that was stopped for this reason before it had a result."""
+    return Ending("timed_out" if reason.kind in _TIMEOUTS else "interrupted", reason.text)
 
 
 class Stopping:
     """Keeps the first reason to stop; only a caller who asks a second time is in a hurry."""
 
     def __init__(self) -> None:
-        self.reason: str | None = None
-        self.by_deadline = False
+        self.reason: StopReason | None = None
         self.hurry = False
         self.asked = False
 
@@ -51,19 +77,18 @@ class Stopping:
         self.hurry = self.asked
         self.asked = True
 
-    def begin(self, reason: str, *, by_deadline: bool) -> bool:
-        """Note why the run is stopped; false where it is being stopped already."""
+    def begin(self, reason: StopReason) -> bool:
+        """Keep the reason; False if the run is being stopped already."""
         if self.reason is not None:
             return False
-        _log.info("stopping the run: %s", reason)
+        _log.info("stopping the run (%s): %s", reason.kind, reason.text)
         self.reason = reason
-        self.by_deadline = by_deadline
         return True
 
     @property
-    def wanted(self) -> bool:
-        """Whether anybody wanted the run to end, as against a CLI that went wrong by itself and was ended for it."""
-        return self.reason not in (None, LINGERING, WRONG_SESSION)
+    def wanted(self) -> StopReason | None:
+        """The reason, if somebody wanted the run to end; None if the CLI itself went wrong and was stopped for it."""
+        return None if self.reason is None or self.reason.kind in _FAULTS else self.reason
 
 
 async def end_processes(
@@ -178,33 +203,40 @@ class Deadlines:
             return None
         return self._heard + options.idle_timeout
 
-    async def watch(self, tell: Callable[[str], None]) -> None:
-        """Wait for the first deadline to pass, and tell its reason."""
+    async def watch(self, stop: Callable[[StopReason], None]) -> None:
+        """Wait for the first deadline to pass, and call `stop` with its reason."""
         import anyio
 
         while True:
             now = time.monotonic()
-            at, reason = self._next(now)
+            at, kind = min(self._deadlines())
             if now >= at:
-                tell(reason)
+                stop(self._reason(kind))
                 return
             await anyio.sleep(min(at - now, _LOOK))
 
-    def _next(self, now: float) -> tuple[float, str]:
+    def _deadlines(self) -> Iterator[tuple[float, StopKind]]:
         options = self._options
-        found: list[tuple[float, str]] = [(float("inf"), "")]
+        yield float("inf"), "timeout"
         if options.timeout is not None:
-            found.append((self._began + options.timeout, f"timed out after {options.timeout:g} s"))
+            yield self._began + options.timeout, "timeout"
         if self._closed_at is not None:
             # Not a time-out: the run is over but for the process, which gets as long as after a TERM.
-            found.append((self._closed_at + max(options.grace, 2.0), LINGERING))
-            return min(found)
-        if not self._spoke and options.start_timeout is not None:
-            reason = f"timed out: the CLI said nothing in the first {options.start_timeout:g} s"
-            found.append((self._began + options.start_timeout, reason))
+            yield self._closed_at + max(options.grace, 2.0), "lingering"
+        elif not self._spoke and options.start_timeout is not None:
             # A slow start is no silence: each clock has its own time.
-            return min(found)
-        if options.idle_timeout is not None and not self.busy:
-            reason = f"timed out: {options.idle_timeout:g} s of silence in which no tool ran"
-            found.append((self._heard + options.idle_timeout, reason))
-        return min(found)
+            yield self._began + options.start_timeout, "start_timeout"
+        elif options.idle_timeout is not None and not self.busy:
+            yield self._heard + options.idle_timeout, "idle_timeout"
+
+    def _reason(self, kind: StopKind) -> StopReason:
+        options = self._options
+        if kind == "lingering":
+            return StopReason(kind, "the CLI closed its output and did not exit")
+        if kind == "start_timeout":
+            return StopReason(
+                kind, f"timed out: the CLI said nothing in the first {options.start_timeout:g} s"
+            )
+        if kind == "idle_timeout":
+            return StopReason(kind, f"timed out: {options.idle_timeout:g} s of silence in which no tool ran")
+        return StopReason(kind, f"timed out after {options.timeout:g} s")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from geminids.events.model import (
@@ -23,8 +22,6 @@ __all__ = ["Doing", "Status"]
 
 # Text that still flows speaks for itself; after this many seconds of silence the status speaks again.
 QUIET = 1.0
-_NEXT = re.compile(r", in ([\d.]+) s\Z")
-_WAITS = re.compile(r"waits for ([\d.]+) s: (.+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,11 +125,11 @@ class Status:
             self._retry = (_retry_words(event.retry), now)
         elif event.code == "gave_up":
             self._retry = None
-        elif event.code == "next_attempt" and (found := _NEXT.search(event.message)) is not None:
-            self._retry, self._held = None, ("waiting for the next attempt", now, now + float(found[1]))
-        elif event.code == "waiting" and (found := _WAITS.search(event.message)) is not None:
-            # For so long and no longer: then the model has the request.
-            self._retry, self._held = None, (f"waiting: {one_line(found[2])}", now, now + float(found[1]))
+        elif event.wait_s is not None:
+            # For so long and no longer: then the next attempt begins, or the model has the request.
+            reason = one_line(event.message.partition(": ")[2])
+            what = "waiting for the next attempt" if event.code == "next_attempt" else f"waiting: {reason}"
+            self._retry, self._held = None, (what, now, now + event.wait_s)
 
 
 def _retry_words(retry: Retry) -> str:

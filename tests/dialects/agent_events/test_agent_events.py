@@ -26,6 +26,7 @@ from geminids.events.model import (
     Notice,
     PermissionAsked,
     Retry,
+    SessionStart,
     Started,
     Text,
     Thought,
@@ -152,7 +153,7 @@ def test_an_unknown_session_waits_for_its_name() -> None:
     """Where the spawn does not know session and model, `init` comes when the CLI has told them."""
     begun = _started(session_id=None, model=None)
     events = _told(
-        begun, _notice("debug", "session", "session s-9, model flash"), _finished(session_id="s-9")
+        begun, _notice("debug", "session", session=SessionStart("s-9", "flash")), _finished(session_id="s-9")
     )
     assert [(event.type, event.session_id) for event in events] == [("init", "s-9"), ("done", "s-9")]
     assert events[0].payload.model == "flash"

@@ -19,6 +19,7 @@ from geminids.events.model import (
     ModelUsage,
     Notice,
     PermissionAsked,
+    SessionStart,
     Started,
     Text,
     Thought,
@@ -449,7 +450,7 @@ def test_the_session_is_waited_for() -> None:
     assert speaker.hear([started(session_id=None)]) == b""
     odd = Notice(**_BASE, level="debug", code="session", message="session (odd), model x")
     assert speaker.hear([odd]) == b""
-    told = msgspec.structs.replace(odd, message=f"session {_SESSION}, model flash")
+    told = msgspec.structs.replace(odd, session=SessionStart(_SESSION, "flash"))
     assert msgspec.json.decode(speaker.hear([told]))["session_id"] == _SESSION
     assert speaker.hear([told]) == b""
 

@@ -84,10 +84,9 @@ def test_of_how_many(options: dict[str, Any], of: int | None) -> None:
 
 
 def test_our_own_refusal_is_known_as_such() -> None:
-    """The gateway answers for a rate in the API's stead: 429 is its word for it, not the API's."""
-    from geminids.gateway.told import HELD
-
-    found = situation(gateway=gateway(1.0, status=429, error=f"{HELD}: the rate", retry_after=20.0)).failed
-    assert found is not None and found.held == f"{HELD}: the rate"
+    """The gateway itself answers 429 for `requests_per_minute`: that is not the API's."""
+    early = gateway(1.0, status=429, error="too early", retry_after=20.0, held=True)
+    found = situation(gateway=early).failed
+    assert found is not None and found.held == "too early"
     other = situation(gateway=gateway(1.0, status=429, error="Quota", retry_after=20.0)).failed
     assert other is not None and other.held is None

@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 
-from geminids.dialects.announced import announced_in
 from geminids.events.model import (
     Event,
     Notice,
@@ -160,13 +159,15 @@ class Transcript:
 
     def _announce(self, notice: Notice) -> None:
         """What an attempt did not know when it began: its session, and the CLI's own choice of a model."""
-        told = announced_in(notice)
+        told = notice.session
         at = next((at for at in reversed(range(len(self._entries))) if type(self._entries[at]) is Init), None)
         if told is None or at is None:
             return
         init: Any = self._entries[at]
         session, model = init.session_id or told.session_id, init.model
-        made = Init(ts=init.ts, model=told.model if model == _UNNAMED else model, session_id=session)
+        made = Init(
+            ts=init.ts, model=(told.model or model) if model == _UNNAMED else model, session_id=session
+        )
         self._entries[at] = made
 
     def _close(self, event: ToolFinished) -> None:

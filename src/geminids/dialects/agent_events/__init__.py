@@ -36,7 +36,6 @@ from geminids.dialects.agent_events.payloads import (
     use_of,
 )
 from geminids.dialects.agent_events.usage import AgentUsage, cost_of, tokens_of
-from geminids.dialects.announced import announced_in
 from geminids.events import model
 from geminids.events.model import Event, Finished, Notice, Started, ToolFinished, ToolStarted
 
@@ -182,7 +181,7 @@ class Translator:
                 self._begin(out)
 
     def _on_notice(self, event: Notice, out: list[AgentEvent]) -> None:
-        if self._waiting is not None and (known := announced_in(event)) is not None:
+        if self._waiting is not None and (known := event.session) is not None:
             self._session = self._session or known.session_id
             self._model = self._model or known.model
             self._begin(out)

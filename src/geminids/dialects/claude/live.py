@@ -7,7 +7,6 @@ from typing import Any
 
 from msgspec import UNSET
 
-from geminids.dialects.announced import announced_in
 from geminids.dialects.claude.ending import Clock, Ending, api_error, result
 from geminids.dialects.claude.growing import Growing
 from geminids.dialects.claude.lines import (
@@ -108,8 +107,8 @@ class Speaker:
         self._voice.begin(event)
 
     def _notice(self, event: Notice) -> None:
-        if (told := announced_in(event)) is not None:
-            self._voice.hear_session(told.session_id)
+        if event.session is not None:
+            self._voice.hear_session(event.session.session_id)
         elif event.request is not None and (reason := stop_reason_of(event.code)) is not None:
             self._cut[event.request] = reason
         elif event.code == "journal":

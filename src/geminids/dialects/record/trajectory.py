@@ -84,7 +84,8 @@ def _item(event: Event) -> dict[str, Any]:
     except RecursionError:
         # An input as deep as JSON can be.
         fields = msgspec.to_builtins(msgspec.structs.replace(event, input=None))
-    return {name: value for name, value in fields.items() if value is not None}
+    # `session` is in the message of its notice, too.
+    return {name: value for name, value in fields.items() if value is not None and name != "session"}
 
 
 def _content(stdout: str, stderr: str) -> tuple[str, dict[str, Any]]:

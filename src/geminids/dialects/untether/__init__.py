@@ -61,7 +61,6 @@ _PREVIEW = 500
 # Lines of the CLI that are no events of its own, whatever level they have.
 _ODD = {"noise", "unknown_event", "unknown_role", "unknown_update", "protocol", "encoding", "line_too_long"}
 _MODES = {"yolo": "full access", "auto_edit": "edit files"}
-_SESSION = re.compile(r"session ([A-Za-z0-9_-]+), model (.+)")
 
 
 def translate(events: Iterable[Event]) -> Iterator[UntetherEvent]:
@@ -146,8 +145,8 @@ class Translator:
     def _on_notice(self, event: Notice, out: list[UntetherEvent]) -> None:
         if event.code == "session":
             # The CLI has loaded: what Untether takes for the start.
-            if found := _SESSION.fullmatch(event.message):
-                self._session_id, self._model = found[1], found[2]
+            if (named := event.session) is not None:
+                self._session_id, self._model = named.session_id, named.model or self._model
             self._on_life(event, out)
         elif event.code in _ODD:
             detail = Detail(code=event.code, line=event.message)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from geminids.events.model import PermissionAsked, ToolStarted
-from geminids.gateway.told import HELD, UnderWay
+from geminids.gateway.told import UnderWay
 from geminids.options import Options
 from geminids.run.gateway_events import GatewayEvents
 from geminids.wire.stderr import Remark
@@ -69,7 +69,7 @@ def _by_gateway(gateway: GatewayEvents) -> Failed | None:
     status = told.status if told.status is not None and told.status >= 400 else None
     # The CLI waits at least as long as it would have by itself.
     wait = None if told.retry_after is None else max(told.retry_after, usual_wait(told.attempt))
-    held = told.error if told.error is not None and told.error.startswith(HELD) else None
+    held = told.error if told.held else None
     return Failed(told.attempt, status, at, wait, told.body, held=held)
 
 

@@ -13,7 +13,7 @@ from geminids.options import Options
 from geminids.redact import Redactor
 from geminids.run.stall.explain import EARLY, Reason, level_of, reason_of
 from geminids.run.stall.snapshot import Moment, Situation, Span, key_of, needs_look
-from geminids.run.stopping import Deadlines
+from geminids.run.stopping import Deadlines, StopReason
 
 if TYPE_CHECKING:
     from geminids.run.stall.processes import Look
@@ -69,9 +69,9 @@ class StallWatch:
         if any(type(event) is not Notice for event in reversed(events)):
             self._heard = time.monotonic()
 
-    def explained(self, reason: str) -> str:
+    def explained(self, reason: StopReason) -> StopReason:
         """The reason of a time-out; one of silence says what was waited for."""
-        if not reason.startswith("timed out:"):
+        if not reason.is_silence:
             return reason
         try:
             found = self._found_now()
@@ -81,7 +81,7 @@ class StallWatch:
         if found is None:
             return reason
         self._ledger.stall = found.stall
-        return f"{reason}; {self._redactor.text(found.words)}"
+        return StopReason(reason.kind, f"{reason.text}; {self._redactor.text(found.words)}")
 
     async def watch(self) -> None:
         """Look until cancelled. Whatever goes wrong here is no trouble of the run's."""

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from geminids.events.model import EndedProcess, Event, TokensUsed, Usage
+from geminids.events.model import EndedProcess, Event, SessionStart, TokensUsed, Usage
 from geminids.gateway.request_log import RequestLog
 from geminids.launch.warm import WarmPlan
 from geminids.options import Options
 from geminids.process.marker import Mark
 from geminids.run.lease import RunLease
 from geminids.run.recorder import RunRecorder, Traces, without_power
-from geminids.run.stopping import Stopping, listed
+from geminids.run.stopping import Stopping, StopReason, listed, stopped_ending
 from geminids.run.warm.always import Always
 from geminids.run.warm.connection import Gone, RpcFailed
 from geminids.run.warm.permission import Desk, OnPermission
@@ -84,10 +84,11 @@ class WarmLane:
 
     def stop(self, reason: str) -> None:
         """The caller asks for the end; asked a second time, the grace is cut short."""
+        stop = StopReason("caller", reason)
         self._stopping.ask()
-        self._stopping.begin(reason, by_deadline=False)
+        self._stopping.begin(stop)
         if self._turn is not None:
-            self._turn.stop(reason)
+            self._turn.stop(stop)
         elif self._opening is not None:
             self._opening.cancel()
 
@@ -125,7 +126,7 @@ class WarmLane:
             except (Gone, RpcFailed, msgspec.DecodeError) as error:
                 self._not_open = error
         if seat is None and self._not_open is None and self._stopping.reason is None:
-            self._stopping.begin(f"{_SLOW} in {patience:g} s", by_deadline=True)
+            self._stopping.begin(StopReason("start_timeout", f"{_SLOW} in {patience:g} s"))
         self._opening = None
         return seat
 
@@ -143,8 +144,9 @@ class WarmLane:
 
     async def _prompt(self, seat: Seat) -> None:
         recorder, options = self._recorder, self._options
-        told = f"session {seat.session_id}, model {options.model or 'auto'}"
-        recorder.notice("debug", "session", told)
+        named = SessionStart(seat.session_id, options.model or "auto")
+        told = f"session {named.session_id}, model {named.model}"
+        recorder.put([recorder.ledger.notice("debug", "session", told, session=named)])
         recorder.put(self._on_session(seat.session_id))
         if options.timeout is not None:
             left = max(0.001, options.timeout - (time.monotonic() - self._began))
@@ -168,7 +170,8 @@ class WarmLane:
             return self._turn.ending()
         if self._not_open is not None:
             return why_not_open(self._not_open, self._process.stderr_tail, self._process.exit_code)
-        return Ending("timed_out" if self._stopping.by_deadline else "interrupted", self._stopping.reason)
+        assert self._stopping.reason is not None
+        return stopped_ending(self._stopping.reason)
 
     def usage(self, requests: Sequence[TokensUsed]) -> Usage | None:
         """The tokens of this attempt."""
@@ -184,6 +187,11 @@ class WarmLane:
     @property
     def mark(self) -> Mark:
         return self._process.mark
+
+    @property
+    def stop_reason(self) -> StopReason | None:
+        """Why it was stopped, if it was."""
+        return self._stopping.reason if self._turn is None else self._turn.stop_reason
 
     @property
     def exit_code(self) -> int | None:

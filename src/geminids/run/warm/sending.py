@@ -16,7 +16,7 @@ from geminids.options import Options
 from geminids.options.checks import LIMITS
 from geminids.run.recorder import EventStream, RunRecorder, Traces, finished_of, without_power
 from geminids.run.result import Result, our_fault
-from geminids.run.stopping import listed, see_through
+from geminids.run.stopping import StopReason, listed, see_through
 from geminids.run.warm.connection import Gone, RpcFailed
 from geminids.run.warm.permission import Desk
 from geminids.run.warm.prompt import blocks_of, is_command
@@ -72,7 +72,7 @@ class Sending(EventStream):
         if self._run is not None:
             self._run.stop(reason)
         elif self._turn is not None:
-            self._turn.stop(reason, by_deadline=by_deadline)
+            self._turn.stop(StopReason("timeout" if by_deadline else "caller", reason))
         elif self._waiting is not None:
             self._waiting.cancel()
 
@@ -162,7 +162,7 @@ class Sending(EventStream):
         log = RequestLog(self.id, lambda: (seat.session_id, seat.cwd), free=free)
         turn = self._turn = WarmTurn(seat, self.options, self._recorder, desk, log)
         if self._reason is not None:
-            turn.stop(self._reason)
+            turn.stop(StopReason("caller", self._reason))
         await turn.drive(blocks)
         if not seat.process.alive:
             await seat.process.gone()

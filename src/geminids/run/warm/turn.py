@@ -16,7 +16,7 @@ from geminids.run.gateway_events import GatewayEvents, ending_of
 from geminids.run.recorder import RunRecorder, Traces
 from geminids.run.stall.snapshot import situation_of
 from geminids.run.stall.watch import StallWatch
-from geminids.run.stopping import Deadlines, Stopping
+from geminids.run.stopping import Deadlines, Stopping, StopReason, stopped_ending
 from geminids.run.usage import usage_of_requests
 from geminids.run.warm.connection import Pending
 from geminids.run.warm.open_asks import OpenAsks
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 __all__ = ["WarmTurn"]
 
 _SHELL = "run_shell_command"
-_TOO_MANY_TURNS = "the turn took all the model turns that max_turns allows"
 
 
 class WarmTurn:
@@ -85,11 +84,11 @@ class WarmTurn:
         )
         self.ended: list[Ended] = []
 
-    def stop(self, reason: str, *, by_deadline: bool = False) -> None:
+    def stop(self, reason: StopReason) -> None:
         """Ask for the end of the turn, and not of the chat."""
-        if not by_deadline:
+        if reason.kind == "caller":
             self._stopping.ask()
-        self._stopping.begin(reason, by_deadline=by_deadline)
+        self._stopping.begin(reason)
         if self._stop is not None:
             self._stop.set()
 
@@ -134,10 +133,11 @@ class WarmTurn:
         stopping, gateway = self._stopping, self._gateway
         if gateway is not None and gateway.halted is not None:
             return ending_of(gateway.halted)
-        if stopping.reason == _TOO_MANY_TURNS:
+        wanted = stopping.wanted
+        if wanted is not None and wanted.kind == "max_turns":
             return max_turns()
-        if stopping.wanted and not self._answer.is_end:
-            return Ending("timed_out" if stopping.by_deadline else "interrupted", stopping.reason)
+        if wanted is not None and not self._answer.is_end:
+            return stopped_ending(wanted)
         ending = self._answer.judged(
             self._recorder.fold,
             self._options,
@@ -167,6 +167,11 @@ class WarmTurn:
         if usage is None or self._gateway is not None:
             return usage
         return msgspec.structs.replace(usage, requests=None)
+
+    @property
+    def stop_reason(self) -> StopReason | None:
+        """Why it was stopped, if it was."""
+        return self._stopping.reason
 
     @property
     def lost_process(self) -> bool:
@@ -218,12 +223,12 @@ class WarmTurn:
     def _check_turns(self) -> None:
         most = self._options.max_turns
         if most is not None and self._ledger.turn > most:
-            self.stop(_TOO_MANY_TURNS, by_deadline=True)
+            self.stop(StopReason("max_turns", "the turn took all the model turns that max_turns allows"))
 
     # Its end.
 
     def _on_halt(self, halt: Halt) -> None:
-        self.stop(halt.message, by_deadline=True)
+        self.stop(StopReason("gateway", halt.message))
 
     def _put_from_gateway(self, events: list[Event]) -> None:
         self.deadlines.heard(stdout=False)
@@ -244,8 +249,8 @@ class WarmTurn:
             spoke_at=self.deadlines.spoke_at,
         )
 
-    def _on_deadline(self, reason: str) -> None:
-        self.stop(self._stall.explained(reason), by_deadline=True)
+    def _on_deadline(self, reason: StopReason) -> None:
+        self.stop(self._stall.explained(reason))
 
     async def _stop_when_asked(self, pending: Pending) -> None:
         """Cancel in the CLI's own way, then see to what that has not ended."""
@@ -271,7 +276,8 @@ class WarmTurn:
         self._cleaned.set()
 
     def _leave_asks(self) -> None:
-        self._asks.leave(self._stopping.reason, self._sources.tell)
+        reason = self._stopping.reason
+        self._asks.leave(None if reason is None else reason.text, self._sources.tell)
 
     def _settle(self, pending: Pending) -> None:
         if told := self._answer.take(pending):
