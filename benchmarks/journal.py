@@ -209,9 +209,9 @@ def _originals(file: Path) -> Callable[[], int]:
 
 def _streamed(file: Path) -> Callable[[], int]:
     from geminids.dialects import claude
-    from geminids.wire.journal_stream import stream_messages
+    from geminids.wire.journal_stream import open_journal
 
-    return lambda: sum(1 for _ in claude.messages(stream_messages(file)))
+    return lambda: sum(1 for _ in claude.messages(open_journal(file).messages))
 
 
 def _measure(work: Callable[[], int]) -> dict[str, float]:

@@ -9,7 +9,7 @@ import pytest
 from geminids import ModelUsage, Options, Usage
 from geminids.outcome import Failure
 from geminids.run.attempts import After, Attempts
-from geminids.run.usage import sum_of
+from geminids.run.cost import sum_of
 from geminids.run.wanted import Wanted, wanted_of
 from geminids.wire.endings import Ending
 

@@ -15,8 +15,7 @@ from geminids.events.from_journal import at_of
 from geminids.events.from_stream import StreamTranslator
 from geminids.events.ledger import Ledger
 from geminids.redact import Redactor
-from geminids.run.journal import Journal
-from geminids.run.merge import Merge
+from geminids.run.journal import Journal, Merge
 from geminids.wire.stream_json import decode_block
 from journals import JOURNAL
 

@@ -16,7 +16,7 @@ from geminids.events.from_stream import StreamTranslator
 from geminids.events.ledger import Ledger
 from geminids.events.model import Event
 from geminids.redact import Redactor
-from geminids.run.merge import Merge
+from geminids.run.journal import Merge
 from geminids.wire.journal import Message, decode_record
 from geminids.wire.stream_json import decode_block
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from geminids import TokensUsed
 from geminids.events.model import Usage
-from geminids.run.usage import sum_of, usage_of_requests, usage_of_stats
+from geminids.run.cost import sum_of, usage_of_requests, usage_of_stats
 from geminids.wire.stream_json import ModelStats, Stats
 
 KINDS = ("input", "cached", "output", "thinking", "tool")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from geminids.wire.journal_legacy import blocks, skeleton
+from geminids.wire.journal_replay import blocks, skeleton
 
 _MESSAGES = [{"id": "a", "content": "    {\n    }"}, {"id": "b", "nested": {"messages": [{"id": "no"}]}}]
 _WHOLE = json.dumps({"sessionId": "s", "messages": _MESSAGES, "more": [{"id": "c"}]}, indent=2).encode()

@@ -19,7 +19,7 @@ from geminids.dialects import claude
 from geminids.dialects.claude.stored import transcript
 from geminids.wire.journal import Message
 from geminids.wire.journal_replay import replay
-from geminids.wire.journal_stream import open_journal, stream_messages, subagent_files
+from geminids.wire.journal_stream import open_journal, subagent_files
 from recordings import all_files, recorded
 
 HEADER = {"sessionId": "s", "projectHash": "p"}
@@ -52,7 +52,7 @@ def assert_alike(file: Path) -> None:
     journal = open_journal(file)
     assert journal.header == whole.header
     assert _said(journal.messages) == _said(whole.messages)
-    assert _said(stream_messages(file)) == _said(whole.messages)
+    assert _said(open_journal(file).messages) == _said(whole.messages)
 
 
 def _said(messages: Iterable[Message]) -> list[Any]:
@@ -138,7 +138,7 @@ def test_recorded_files() -> None:
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     """An OSError, as of any file."""
     with pytest.raises(FileNotFoundError):
-        next(stream_messages(tmp_path / "none.jsonl"))
+        open_journal(tmp_path / "none.jsonl")
 
 
 def test_a_file_that_grows_while_it_is_read(tmp_path: Path) -> None:
@@ -150,18 +150,18 @@ def test_a_file_that_grows_while_it_is_read(tmp_path: Path) -> None:
     with file.open("a") as more:
         more.write(two + '{"$rewindTo":"a"}\n')
     assert [message.text for message in journal.messages] == ["a"]
-    assert [message.text for message in stream_messages(file)] == []
+    assert [message.text for message in open_journal(file).messages] == []
 
 
 # VmHWM, and not ru_maxrss: that begins with what the process has that forked us, and would hide any growth.
 _MEASURE = """
 import pathlib, re, sys
-from geminids.wire.journal_stream import stream_messages
+from geminids.wire.journal_stream import open_journal
 def peak():
     return int(re.search(r"VmHWM:\\s+(\\d+)", pathlib.Path("/proc/self/status").read_text())[1])
 file = pathlib.Path(sys.argv[1])
 before = peak()
-count = sum(1 for _ in stream_messages(file))
+count = sum(1 for _ in open_journal(file).messages)
 print(count, (peak() - before) // 1024)
 """
 

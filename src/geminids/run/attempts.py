@@ -11,7 +11,7 @@ import msgspec
 from geminids.events.model import Usage
 from geminids.options import Options
 from geminids.outcome import Failure, FailureKind
-from geminids.run.usage import sum_of
+from geminids.run.cost import sum_of
 from geminids.run.wanted import Wanted
 from geminids.wire.endings import Ending
 from geminids.wire.hints import hint_for

@@ -18,7 +18,7 @@ from geminids.process.child import Child, spawn
 from geminids.process.guard import guard_run, release_run
 from geminids.process.marker import Mark, new_mark, with_mark
 from geminids.redact import Redactor
-from geminids.run.cost import Prices
+from geminids.run.cost import Prices, usage_of_requests, usage_of_stats
 from geminids.run.gateway_events import GatewayEvents, ending_of
 from geminids.run.lease import RunLease
 from geminids.run.reading import OnLine, Reading
@@ -35,7 +35,6 @@ from geminids.run.stopping import (
     listed,
     stopped_ending,
 )
-from geminids.run.usage import usage_of_requests, usage_of_stats
 from geminids.wire.endings import Ending, Evidence, judge
 from geminids.wire.stream_json import error_of, stats_of
 

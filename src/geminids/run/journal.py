@@ -1,25 +1,96 @@
-"""Follows the journal of a run's session, and those of its subagents, while the run goes on."""
+"""Follow the journals of a session and of its subagents during a run, and merge them with the stream."""
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from geminids.events.from_journal import JournalTranslator, Truth, at_of
+from geminids.events.from_journal import JournalTranslator, Truth, at_of, with_truth
 from geminids.events.ledger import Ledger
-from geminids.events.model import Event
+from geminids.events.model import Event, ToolFinished
 from geminids.launch.plan import Plan
 from geminids.log import get_logger
 from geminids.options import Options
 from geminids.redact import Redactor
-from geminids.run.merge import Merge
-from geminids.run.subagents import Subagents
 from geminids.sessions.follow import Follower
 from geminids.wire.journal import Header, Message, decode_record
 
-__all__ = ["Heard", "Journal", "Translator", "journal_of_run"]
+__all__ = ["Heard", "Journal", "Merge", "Put", "Subagents", "Translator", "journal_of_run"]
+
+Put = Callable[[list[Event], int], None]
+
+# How long the end of a tool waits for its journal: that comes some milliseconds beside it.
+_HOLD = 0.25
+
+
+class Merge:
+    """Passes events on in the order in which they were made. The end of a tool waits for its truth, and what
+    comes behind it waits too; never longer than a moment, and not at all while no journal is `following`.
+
+    `missed` counts the calls whose truth never came.
+    """
+
+    def __init__(self, put: Put, clock: Callable[[], float] = time.monotonic) -> None:
+        self._put = put
+        self._clock = clock
+        self._waiting: deque[tuple[Event, float, int]] = deque()
+        self._truths: dict[str, Truth] = {}
+        self._excused: set[str] = set()
+        self.following = False
+        self.missed = 0
+
+    @property
+    def held(self) -> bool:
+        return bool(self._waiting)
+
+    def add(self, events: Sequence[Event], size: int = 0, *, ends_tool: bool = True) -> None:
+        """Events of either source. `ends_tool` is False where it is known that no tool has ended among them."""
+        if not self._waiting and not (self.following and ends_tool):
+            self._put(list(events), size)
+            return
+        until = self._clock() + _HOLD
+        share = size // len(events) if events else 0
+        self._waiting.extend((event, until, share) for event in events)
+        self._pass_on(gives_up=False)
+
+    def know(self, truths: dict[str, Truth]) -> None:
+        self._truths |= truths
+
+    def excuse(self, call_id: str) -> None:
+        """No journal will tell of this call: its end need not wait."""
+        self._excused.add(call_id)
+
+    def release(self, *, now: bool = False) -> None:
+        """The journal was read: pass on what need not wait any longer; with `now`, everything.
+
+        Only then: on a busy machine the moment may be over before anybody has looked, and the truth be there.
+        """
+        self._pass_on(gives_up=True, now=now)
+
+    def _pass_on(self, *, gives_up: bool, now: bool = False) -> None:
+        out: list[Event] = []
+        size = 0
+        while self._waiting:
+            event, until, share = self._waiting[0]
+            if type(event) is ToolFinished and event.parent is None and event.id not in self._excused:
+                truth = self._truths.pop(event.id, None)
+                if truth is not None:
+                    event = with_truth(event, truth)
+                    size += len(truth.output or "")
+                elif self.following and not now and not (gives_up and self._clock() >= until):
+                    break
+                else:
+                    self.missed += self.following
+            out.append(event)
+            size += share
+            self._waiting.popleft()
+        if out:
+            self._put(out, size)
+
 
 _log = get_logger("run")
 
@@ -194,3 +265,120 @@ def journal_of_run(
         resumed_id=options.resume,
         since=since,
     )
+
+
+# How often the folder is asked for files that were not there before.
+_LIST_AGAIN = 0.1
+
+
+class Calls(Protocol):
+    """The turns in which subagents were called, by the ids of the calls."""
+
+    @property
+    def agent_turns(self) -> dict[str, int]: ...
+
+
+class Subagents:
+    """The journals of subagents: `chats/<session>/<agent>.jsonl`.
+
+    Which call an agent belongs to is told when the call is over. Before that it is certain where one call alone
+    is open; else the agent's events wait.
+    """
+
+    def __init__(self, merge: Merge, stream: Calls, ledger: Ledger, redactor: Redactor) -> None:
+        self._merge = merge
+        self._stream = stream
+        self._ledger = ledger
+        self._redactor = redactor
+        self._folder: Path | None = None
+        self._old: frozenset[str] = frozenset()
+        self._listed = 0.0
+        self._followers: dict[str, Follower] = {}
+        self._translators: dict[str, JournalTranslator] = {}
+        self._calls: dict[str, str] = {}
+        self._named: set[str] = set()
+        self._waiting: dict[str, list[Message]] = {}
+
+    @property
+    def whole(self) -> bool:
+        """Whether the journal of every agent that was named was there, and nothing of it was lost."""
+        found = self._followers.values()
+        return self._named <= self._followers.keys() and not any(
+            one.path is None or one.dropped or one.problem or one.restarts for one in found
+        )
+
+    def begin(self, folder: Path, *, old: bool = False) -> None:
+        """Where they will be; with `old`, what is there now is not of this run."""
+        self._folder = folder
+        if old:
+            self._old = frozenset(_names(folder))
+
+    def name(self, calls: Mapping[str | None, str]) -> None:
+        """Agents and the calls that they belong to."""
+        told = {agent: call for agent, call in calls.items() if agent}
+        self._calls |= told
+        self._named |= told.keys()
+        self._listed = 0.0  # its file is there, and its end is about to be told
+
+    def look(self, *, again: bool = False) -> None:
+        """Take what is new; files that are new are looked for now and then, or `again` at once."""
+        if not self._stream.agent_turns:
+            return
+        self._list(again)
+        for agent, follower in self._followers.items():
+            self._read(agent, follower)
+        for agent in list(self._waiting):
+            self._tell(agent)
+
+    def _read(self, agent: str, follower: Follower) -> None:
+        while lines := follower.read_new():
+            found = [record for line in lines if isinstance(record := decode_record(line), Message)]
+            if found:
+                self._waiting.setdefault(agent, []).extend(found)
+            if not follower.behind:
+                break
+
+    def finish(self) -> None:
+        """Whoever is left without a call is told without one rather than not at all."""
+        self.look(again=True)
+        for agent in list(self._waiting):
+            self._tell(agent, at_last=True)
+
+    def _list(self, again: bool) -> None:
+        now = time.monotonic()
+        if self._folder is None or (not again and now - self._listed < _LIST_AGAIN):
+            return
+        self._listed = now
+        for name in _names(self._folder):
+            if name not in self._old and name.removesuffix(_SUFFIX) not in self._followers:
+                self._followers[name.removesuffix(_SUFFIX)] = Follower(self._folder / name)
+
+    def _tell(self, agent: str, *, at_last: bool = False) -> None:
+        translator = self._translators.get(agent) or self._translator(agent, at_last)
+        if translator is None:
+            return
+        self._translators[agent] = translator
+        for message in self._waiting.pop(agent):
+            events, _ = translator.translate(message)
+            if events:
+                self._merge.add(events)
+
+    def _translator(self, agent: str, at_last: bool) -> JournalTranslator | None:
+        call = self._calls.get(agent) or self._only_call(agent)
+        if call is None and not at_last:
+            return None
+        self._calls[agent] = call or ""
+        turn = self._stream.agent_turns.get(call or "", self._ledger.turn)
+        return JournalTranslator(self._ledger, self._redactor, parent=call or agent, turn=turn)
+
+    def _only_call(self, agent: str) -> str | None:
+        free = [call for call in self._stream.agent_turns if call not in self._calls.values()]
+        unclaimed = [name for name in self._followers if name not in self._calls]
+        return free[0] if len(free) == 1 and unclaimed == [agent] else None
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return sorted(name for name in os.listdir(folder) if name.endswith(_SUFFIX))
+    except OSError:
+        return []

@@ -11,8 +11,8 @@ import msgspec
 from geminids.events.from_stream import StreamTranslator
 from geminids.events.model import Event, Finished, Notice, ToolFinished
 from geminids.redact import Redactor
+from geminids.run.cost import usage_of_stats
 from geminids.run.recorder import RunRecorder, Traces, finished_of
-from geminids.run.usage import usage_of_stats
 from geminids.wire.endings import Ending, Evidence, cut_off, judge
 from geminids.wire.stream_json import Init, Message, Odd, Stats, WireLine, decode_block, error_of, stats_of
 

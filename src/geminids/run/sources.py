@@ -13,7 +13,7 @@ from geminids.options import Options
 from geminids.process.child import Child
 from geminids.redact import Redactor
 from geminids.run.cost import load_prices_early
-from geminids.run.merge import Merge, Put
+from geminids.run.journal import Merge, Put
 from geminids.run.reading import OnLine, Reading
 from geminids.run.stopping import Deadlines
 

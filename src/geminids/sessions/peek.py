@@ -22,9 +22,8 @@ from geminids.wire.journal import (
     decode_record,
     update_in,
 )
-from geminids.wire.journal_legacy import blocks
 from geminids.wire.journal_odd import value_of
-from geminids.wire.journal_replay import legacy_conversation
+from geminids.wire.journal_replay import blocks, legacy_conversation
 
 __all__ = ["Peek", "peek", "title_of", "when"]
 

@@ -18,8 +18,8 @@ from geminids.gateway.request_log import LoggedRequest, read_request_log
 from geminids.sessions.folders import Folder, chat_folders, home_of
 from geminids.sessions.listing import session_files
 from geminids.wire.journal import Message, Rewind, decode_record
-from geminids.wire.journal_legacy import blocks
 from geminids.wire.journal_odd import UNREADABLE
+from geminids.wire.journal_replay import blocks
 
 __all__ = [
     "Kind",

@@ -22,11 +22,10 @@ from geminids.wire.journal import (
     update_in,
     without_messages,
 )
-from geminids.wire.journal_legacy import blocks, skeleton
 from geminids.wire.journal_odd import UNREADABLE, value_of
-from geminids.wire.journal_replay import Thread, header_from, legacy_conversation
+from geminids.wire.journal_replay import Thread, blocks, header_from, legacy_conversation, skeleton
 
-__all__ = ["Journal", "open_journal", "stream_messages", "subagent_files"]
+__all__ = ["Journal", "open_journal", "subagent_files"]
 
 _BUFFER = 128 * 1024
 # Where a message stands: the offset of its line, and in a checkpoint its number there too.
@@ -89,16 +88,8 @@ class _Blocks(msgspec.Struct, frozen=True):
                     yield message
 
 
-def stream_messages(path: Path) -> Iterator[Message]:
-    """The messages of a session file of any release in their final order, without the whole file in memory.
-
-    Raises OSError where the file cannot be read, and nothing else.
-    """
-    yield from open_journal(path).messages
-
-
 def open_journal(path: Path) -> Journal:
-    """Go through a session file once: its header, and its messages to be streamed."""
+    """Read the header of a session file of any release; its messages are streamed. Raises OSError, and nothing else."""
     thread: Thread[Place] = Thread()
     fields: dict[str, Any] = {}
     with path.open("rb", _BUFFER) as file:

@@ -14,7 +14,7 @@ from geminids.dialects import claude
 from geminids.dialects.claude import Image, Source, Text, Thinking, ToolResult, ToolUse, Usage
 from geminids.wire.journal import Message, decode_message, decode_record
 from geminids.wire.journal_replay import replay
-from geminids.wire.journal_stream import open_journal, stream_messages
+from geminids.wire.journal_stream import open_journal
 from recordings import FIXTURES, VERSIONS, all_files, recorded
 
 _THOUGHT = {"subject": "Look", "description": "read first", "timestamp": "t"}
@@ -189,7 +189,7 @@ def test_what_it_is_made_of() -> None:
     file, told = recorded("0.61.0", "Read and list.")
     found = [claude.as_dict(one) for one in claude.messages(told)]
     assert found
-    for other in (open_journal(file), stream_messages(file), told.messages):
+    for other in (open_journal(file), open_journal(file).messages, told.messages):
         assert [claude.as_dict(one) for one in claude.messages(other)] == found
 
 

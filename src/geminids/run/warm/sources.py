@@ -9,8 +9,7 @@ from geminids.events.from_acp_journal import WarmJournalTranslator
 from geminids.events.ledger import Ledger
 from geminids.events.model import Event, ToolFinished
 from geminids.options import Options
-from geminids.run.journal import Journal
-from geminids.run.merge import Merge, Put
+from geminids.run.journal import Journal, Merge, Put
 from geminids.run.warm.seat import Seat
 from geminids.wire.tools import told
 

@@ -11,13 +11,12 @@ import msgspec
 from geminids.events.model import EndedProcess, Event, Retry, TokensUsed, ToolStarted, Usage
 from geminids.gateway.request_log import RequestLog
 from geminids.options import Options
-from geminids.run.cost import Prices, load_prices_early
+from geminids.run.cost import Prices, load_prices_early, usage_of_requests
 from geminids.run.gateway_events import GatewayEvents, ending_of
 from geminids.run.recorder import RunRecorder, Traces
 from geminids.run.stall.snapshot import situation_of
 from geminids.run.stall.watch import StallWatch
 from geminids.run.stopping import Deadlines, Stopping, StopReason, stopped_ending
-from geminids.run.usage import usage_of_requests
 from geminids.run.warm.connection import Pending
 from geminids.run.warm.open_asks import OpenAsks
 from geminids.run.warm.permission import Desk
