@@ -259,7 +259,7 @@ def denied_tools(permissions: Permissions, *, warm: bool = False) -> dict[str, s
         # A rule for an old name of a tool would take the tool itself away, one for an agent its calls.
         kept = {name for tool in permissions.only_tools for name in known_as(tool)}
         kept.update(AGENTS if "invoke_agent" in kept else ())
-        gone |= {t.name: f"{t.name} is not in only_tools" for t in BUILT_IN if t.name not in kept}
+        gone |= {t.name: "not in only_tools" for t in BUILT_IN if t.name not in kept}
     for capability in CAPABILITIES:
         if is_denied(permissions, capability):
             why = _why_denied(capability, getattr(permissions, capability), warm=warm)

@@ -71,9 +71,7 @@ def too_long(permissions: Permissions) -> Iterator[str]:
 def _denies(permissions: Permissions, approval: Approval, warm: bool) -> Iterator[Rule]:
     by_reason: dict[str, list[str]] = {}
     for tool, why in denied_tools(permissions, warm=warm).items():
-        by_reason.setdefault("not in only_tools" if why.endswith("not in only_tools") else why, []).append(
-            tool
-        )
+        by_reason.setdefault(why, []).append(tool)
     if approval != "yolo":
         # Leaving plan mode sets a headless run to yolo, with nobody asked (core/src/tools/exit-plan-mode.ts,
         # getAllowApprovalMode): a run that may only read could enter it, leave it and do anything.

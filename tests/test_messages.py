@@ -1,0 +1,59 @@
+"""No decision depends on the wording of our own messages."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+SOURCE = Path(__file__).parents[1] / "src" / "geminids"
+# Attributes and variables that hold text for people.
+_ATTRIBUTES = ("hint", "message", "reason", "why", "words")
+_VARIABLES = ("reason", "why")
+_METHODS = ("startswith", "endswith", "find", "index")
+_PATTERNS = ("match", "search", "fullmatch", "findall")
+# Texts of the CLI, of the API or of a protocol, which are all that we have; and texts that only become other texts.
+_ALLOWED = {
+    "dialects/adapter/executing.py": "the API's text: a conversation that is too long",
+    "dialects/adapter/result.py": "reformats `timed out after N s` as the document asks",
+    "events/from_acp.py": "a code, not a text",
+    "events/from_stream.py": "the CLI's text, and a code",
+    "launch/ground.py": "shows a place once",
+    "run/reading.py": "the CLI repeats the gateway's message",
+    "run/warm/prompt_answer.py": "the stop reason of the protocol",
+    "wire/endings.py": "the CLI's text",
+    "wire/stream_json.py": "a code, not a text",
+}
+
+
+def test_messages_decide_nothing() -> None:
+    """No comparison, prefix test or pattern is applied to a reason, a message or a hint of ours."""
+    found = {
+        f"{name}:{node.lineno}: {ast.unparse(node)[:100]}"
+        for file in sorted(SOURCE.rglob("*.py"))
+        if (name := str(file.relative_to(SOURCE))) not in _ALLOWED
+        for node in ast.walk(ast.parse(file.read_bytes()))
+        if isinstance(node, ast.Compare | ast.Call) and _tests_text(node)
+    }
+    assert found == set()
+
+
+def _tests_text(node: ast.Compare | ast.Call) -> bool:
+    if isinstance(node, ast.Compare):
+        sides = [node.left, *node.comparators]
+        is_none = any(isinstance(side, ast.Constant) and side.value is None for side in sides)
+        compares = any(isinstance(op, ast.Eq | ast.NotEq | ast.In | ast.NotIn) for op in node.ops)
+        return compares and not is_none and any(map(_is_text, sides))
+    if not isinstance(node.func, ast.Attribute):
+        return False
+    if node.func.attr in _METHODS:
+        return _is_text(node.func.value)
+    return node.func.attr in _PATTERNS and any(map(_is_text, node.args))
+
+
+def _is_text(node: ast.expr) -> bool:
+    """Whether it is such a text, perhaps with `or ""` around it."""
+    if isinstance(node, ast.BoolOp):
+        return any(map(_is_text, node.values))
+    if isinstance(node, ast.Attribute):
+        return node.attr in _ATTRIBUTES
+    return isinstance(node, ast.Name) and node.id in _VARIABLES
