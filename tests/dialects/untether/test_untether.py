@@ -20,7 +20,17 @@ from geminids.dialects.untether import (
     format_resume_line,
     translate,
 )
-from geminids.events.model import Event, Finished, Notice, Started, Text, ToolFinished, ToolStarted, Usage
+from geminids.events.model import (
+    Event,
+    Finished,
+    Notice,
+    SessionStart,
+    Started,
+    Text,
+    ToolFinished,
+    ToolStarted,
+    Usage,
+)
 from geminids.outcome import Failure
 from golden import GOLDEN, check_golden, spoken
 from random_events import RECORDED, any_events, lawful_runs, recorded, text_of
@@ -74,6 +84,10 @@ def _notice(code: str, level: Any = "warning", message: str = "words") -> Notice
     return Notice(**_AT, level=level, code=code, message=message)
 
 
+def _session(session_id: str, model: str) -> Notice:
+    return msgspec.structs.replace(_notice("session", "debug"), session=SessionStart(session_id, model))
+
+
 def _actions(events: list[Event]) -> list[ActionEvent]:
     return [event for event in translate(events) if isinstance(event, ActionEvent)]
 
@@ -95,7 +109,7 @@ def test_the_example_of_the_format() -> None:
     usage = Usage(input=100, cached=20, output=10, total=110)
     events = [
         _started(session_id="abc123"),
-        _notice("session", "debug", "session abc123, model gemini-2.5-pro"),
+        _session("abc123", "gemini-2.5-pro"),
         *_tool("write_file", {"file_path": "src/a.py"}, output="ok"),
         _finished(text="Done.", session_id="abc123", usage=usage),
     ]
@@ -130,8 +144,8 @@ def test_a_session_that_is_known_late_is_told_when_it_is() -> None:
     """The warm lane has no session at the spawn: the CLI's own word starts the run, once."""
     events = [
         _started(session_id=None, model=None),
-        _notice("session", "debug", "session s1, model flash"),
-        _notice("session", "debug", "session s2, model flash"),
+        _session("s1", "flash"),
+        _session("s2", "flash"),
         _finished(session_id="s2"),
     ]
     started, completed = translate(events)
