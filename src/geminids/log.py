@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
@@ -23,7 +22,6 @@ _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _DEBUG, _INFO, _WARNING, _ERROR = 10, 20, 30, 40
 
 _redactors: WeakSet[Redactor] = WeakSet()
-_lock = threading.Lock()
 _is_set_up = False
 
 
@@ -38,8 +36,7 @@ def get_logger(package: str) -> Log:
 
 def mask_in_logs(redactor: Redactor) -> Redactor:
     """Mask this redactor's secrets in log messages, for as long as somebody holds the redactor."""
-    with _lock:
-        _redactors.add(redactor)
+    _redactors.add(redactor)
     return redactor
 
 
@@ -100,8 +97,15 @@ def _logger(name: str) -> logging.Logger | None:
 
 
 def _masked(text: str) -> str:
-    with _lock:
-        redactors = list(_redactors)
-    for redactor in (*redactors, Redactor(secrets_of(os.environ))):
+    for redactor in (*_live_redactors(), Redactor(secrets_of(os.environ))):
         text = redactor.text(text)
     return text
+
+
+def _live_redactors() -> list[Redactor]:
+    # No lock: a child that was forked while another thread held it would wait for ever.
+    while True:
+        try:
+            return list(_redactors)
+        except RuntimeError:
+            continue  # Another thread has just added one.

@@ -164,6 +164,8 @@ def test_configured_options_are_those_of_a_run(user: User) -> None:
     checks = user.checks("--offline", GEMINIDS_TIMEOUT="soon")
     assert checks["options"]["level"] == "error"
     assert "GEMINIDS_TIMEOUT" in checks["options"]["detail"]
+    # Beside another problem, too.
+    assert user.checks(GEMINIDS_TIMEOUT="soon")["options"]["level"] == "error"
 
 
 def test_bad_usage(user: User) -> None:

@@ -23,6 +23,12 @@ CASES: dict[str, tuple[str, dict[str, Any], tuple[str, str | None]]] = {
 }
 
 
+def test_two_deadlines_at_once(stand_in: Any) -> None:
+    """The time-out of the whole run is the reason, if it passes at the same moment as another one."""
+    options = stand_in("time.sleep(60)", timeout=1.0, start_timeout=1.0)
+    assert geminids.ask_sync("hello", options).reason == "timed out after 1 s"
+
+
 @pytest.mark.parametrize("reworded", [False, True])
 @pytest.mark.parametrize("name", CASES)
 def test_outcomes_do_not_depend_on_wording(

@@ -70,7 +70,9 @@ def doctor(
         problem, options = error, Options(**flags)
     visit = functools.partial(check_environment, options, live=live, live_timeout=live_timeout)
     found = anyio.run(visit)
-    if problem is not None and would_work(found):
+    reported = {check.code for check in found if check.level == "error"}
+    unreported = [name for name, _ in problem.problems if name not in reported] if problem else []
+    if unreported and "options" not in reported:
         found = (Check("options", "error", str(problem), "A run refuses to start with these."), *found)
     ok = would_work(found)
     if as_json:

@@ -26,8 +26,8 @@ _TOKEN = re.compile(re.escape(TOKEN_PREFIX) + r"[0-9a-f]{48}")
 _AGENT = re.compile(r"GeminiCLI(?:-[\w-]+)?/(\d+\.\d+\.\d+[\w.-]*)")
 
 
-_recorded_now: set[Path] = set()
-_lock = threading.Lock()
+# No lock, because a forked child could wait for it for ever: `setdefault` is atomic.
+_recorded_now: dict[Path, Recording] = {}
 
 
 class Recording:
@@ -68,21 +68,19 @@ class Recording:
         hint = "Name a file in a folder that is there and can be written."
         if self.path.is_dir():
             raise GeminidsError(f"cannot record to {self.path}: it is a folder", hint=hint)
-        with _lock:
-            if self.path in _recorded_now:
-                raise GeminidsError(
-                    f"cannot record to {self.path}: another run or chat of this program records to it",
-                    hint="Name a file for each, for example pool.chat(record=…).",
-                )
-            try:
-                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
-                opened = os.open(self._part, flags, 0o600)
-            except OSError as error:
-                raise GeminidsError(
-                    f"cannot record to {self.path}: {error.strerror or error}", hint=hint
-                ) from None
-            _recorded_now.add(self.path)
-            return opened
+        if _recorded_now.setdefault(self.path, self) is not self:
+            raise GeminidsError(
+                f"cannot record to {self.path}: another run or chat of this program records to it",
+                hint="Name a file for each, for example pool.chat(record=…).",
+            )
+        try:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+            return os.open(self._part, flags, 0o600)
+        except OSError as error:
+            del _recorded_now[self.path]
+            raise GeminidsError(
+                f"cannot record to {self.path}: {error.strerror or error}", hint=hint
+            ) from None
 
     async def answer(self, request: Request) -> AsyncIterator[Part]:
         if request.path.endswith(METRICS):
@@ -134,8 +132,7 @@ class Recording:
             except OSError as error:
                 self._failed(error)
             finally:
-                with _lock:
-                    _recorded_now.discard(self.path)
+                _recorded_now.pop(self.path, None)
 
     def _settle(self) -> None:
         # A run that asked for nothing must not take the place of one that did.

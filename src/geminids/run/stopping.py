@@ -209,7 +209,7 @@ class Deadlines:
 
         while True:
             now = time.monotonic()
-            at, kind = min(self._deadlines())
+            at, kind = min(self._deadlines(), key=lambda one: one[0])  # the first one of several at once
             if now >= at:
                 stop(self._reason(kind))
                 return
