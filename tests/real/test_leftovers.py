@@ -242,7 +242,8 @@ def test_two_runs_do_not_touch_each_other(world: Any, lives: Any, soon: Any) -> 
         return int(file.read_text()) if file.exists() and file.read_text().endswith("\n") else 0
 
     async def main() -> None:
-        options = world.options(approval="yolo")
+        # A CLI that has given its result is ended after `grace`, and a busy machine needs more than two seconds.
+        options = world.options(approval="yolo", grace=60)
         async with geminids.open_run("second", options) as second:
             async with geminids.open_run("first", options) as first:
                 with anyio.fail_after(90):
