@@ -108,8 +108,9 @@ async def _measure(cwd: str, env: dict[str, str], rounds: int) -> _Found:
 
 
 async def _round(chat: Chat, cwd: str, found: _Found) -> None:
-    assert chat.seating.seat is not None and chat.seating.seat.process._child is not None
-    bare = _Bare(chat.seating.seat.process._child)
+    process = chat._conversation.process
+    assert process is not None and process._child is not None
+    bare = _Bare(process._child)
     session = bare.open(cwd)
     for number in range(_TURNS):
         for ours in (True, False) if number % 2 else (False, True):

@@ -49,9 +49,9 @@ if TYPE_CHECKING:
     from geminids.run.result import Result
     from geminids.run.run import Run
     from geminids.run.warm.chat import Chat
+    from geminids.run.warm.chat_turn import ChatTurn
     from geminids.run.warm.permission import Said
     from geminids.run.warm.pool import Pool, ProcessStatus
-    from geminids.run.warm.sending import Sending
     from geminids.sessions.tokens import ResumeToken, extract_resume_token, format_resume_line
 
 __version__ = "0.1.0"
@@ -61,6 +61,7 @@ __all__ = [
     "Budget",
     "Change",
     "Chat",
+    "ChatTurn",
     "Cost",
     "Decision",
     "EndedProcess",
@@ -87,7 +88,6 @@ __all__ = [
     "Run",
     "RunFailed",
     "Said",
-    "Sending",
     "SessionStart",
     "Stall",
     "StallProcess",
@@ -125,7 +125,7 @@ _ROOMS = {
     "geminids.run.warm.chat": ("Chat",),
     "geminids.run.warm.permission": ("Said",),
     "geminids.run.warm.pool": ("Pool", "ProcessStatus"),
-    "geminids.run.warm.sending": ("Sending",),
+    "geminids.run.warm.chat_turn": ("ChatTurn",),
     "geminids.sessions.tokens": ("ResumeToken", "extract_resume_token", "format_resume_line"),
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names}

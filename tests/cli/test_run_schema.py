@@ -70,14 +70,6 @@ def test_a_file_that_is_none(stand_in: Any, tmp_path: Path, data: bytes | None, 
     assert not (tmp_path / "work" / "started").exists()
 
 
-def test_a_warm_run_with_a_schema(stand_in: Any) -> None:
-    """Is none, says so, and has its value."""
-    done = ran(stand_in(says(FENCED)), "--schema", SCHEMA, "--warm", "-o", "events")
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
-    assert lines[-1]["value"] == {}
-    assert any("not a warm run: further attempts" in line.get("message", "") for line in lines)
-
-
 def test_a_dry_run_shows_what_is_said(stand_in: Any) -> None:
     """With the form that the answer shall have, and with what retries mean for the CLI, as the run would have it."""
     done = ran(stand_in(says("{}")), "--schema", SCHEMA, "--retries", "2", "--dry-run")

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from geminids import Text, Thought, ToolFinished, ToolStarted, encode_event
 from geminids.events.from_acp import AcpTranslator, tool_name, unified
 from geminids.events.from_acp_journal import WarmJournalTranslator
-from geminids.events.ledger import Ledger
 from geminids.events.model import Event, Notice, TokensUsed
+from geminids.events.numbering import EventNumbers
 from geminids.redact import Redactor
 from geminids.wire.acp import ToolCall, Unknown, Update
 from geminids.wire.journal import decode_message
@@ -20,9 +20,9 @@ from geminids.wire.journal import decode_message
 SECRET = "hunter2hunter2"
 
 
-def _made(secrets: tuple[str, ...] = (), **how: Any) -> tuple[Ledger, AcpTranslator]:
-    ledger = Ledger()
-    return ledger, AcpTranslator(ledger, Redactor(secrets), "s", "/repo", **how)
+def _made(secrets: tuple[str, ...] = (), **how: Any) -> tuple[EventNumbers, AcpTranslator]:
+    numbers = EventNumbers()
+    return numbers, AcpTranslator(numbers, Redactor(secrets), "s", "/repo", **how)
 
 
 def _text(text: str, kind: str = "agent_message_chunk") -> Update:
@@ -91,9 +91,9 @@ def _take(translator: AcpTranslator, step: tuple[str, Any]) -> list[Event]:
 @settings(max_examples=300)
 def test_the_laws_hold_for_any_updates(steps: list[tuple[str, Any]], secretive: bool) -> None:
     """Each start has exactly one end; numbers have no gaps; all can be written; all that was said comes out."""
-    ledger, translator = _made((SECRET,) if secretive else ())
+    numbers, translator = _made((SECRET,) if secretive else ())
     events = [event for step in steps for event in _take(translator, step)] + translator.finish()
-    assert [event.seq for event in events] == list(range(ledger.seq))
+    assert [event.seq for event in events] == list(range(numbers.seq))
     running: set[str] = set()
     for event in events:
         if isinstance(event, ToolStarted):
@@ -129,7 +129,7 @@ def test_a_secret_is_masked_wherever_the_text_is_cut(before: str, after: str, da
 
 def test_secrets_are_masked_in_everything_that_is_told() -> None:
     """Titles, paths, outputs, errors, diffs, thoughts, notices, and the id of a call that never began."""
-    ledger, translator = _made((SECRET,))
+    numbers, translator = _made((SECRET,))
     translator.given((("write_file__1", "write_file", {}), ("glob__9", "glob", {"error": SECRET})))
     call = ToolCall(
         tool_call_id="write_file__1",
@@ -147,7 +147,7 @@ def test_secrets_are_masked_in_everything_that_is_told() -> None:
         *translator.finish(),
     ]
     assert SECRET not in b"".join(map(encode_event, events)).decode()
-    assert ledger.seq == len(events) == 7 and [type(one) for one in events].count(ToolFinished) == 2
+    assert numbers.seq == len(events) == 7 and [type(one) for one in events].count(ToolFinished) == 2
 
 
 def test_a_tool_from_its_start_to_its_end() -> None:
@@ -317,9 +317,9 @@ def _journal(kind: str, number: str, **fields: Any) -> Any:
 
 def test_the_journal_tells_tokens_once_and_truths_once() -> None:
     """The message with all calls of the session is written again with each of them; known ones are passed over."""
-    ledger, updates = _made()
+    numbers, updates = _made()
     known: set[str] = set()
-    books = WarmJournalTranslator(ledger, Redactor(), updates, known)
+    books = WarmJournalTranslator(numbers, Redactor(), updates, known)
     tokens = {"input": 10, "output": 2, "cached": 1, "thoughts": 3, "tool": 0, "total": 15}
     answer = _journal("gemini", "m1", model="flash", tokens=tokens)
     (used,), _ = books.translate(answer)
@@ -335,8 +335,8 @@ def test_the_journal_tells_tokens_once_and_truths_once() -> None:
 
 def test_the_journal_tells_of_calls_that_no_update_told() -> None:
     """By their results, which are messages of the user; odd parts among them are passed over."""
-    ledger, updates = _made()
-    books = WarmJournalTranslator(ledger, Redactor(), updates, set())
+    numbers, updates = _made()
+    books = WarmJournalTranslator(numbers, Redactor(), updates, set())
     response = {"id": "nonesuch__1", "name": "nonesuch", "response": {"error": "not found"}}
     odd = [{"functionResponse": 7}, {"functionResponse": {"id": 1}}, {"text": "x"}]
     assert books.translate(_journal("user", "u1", content=[*odd, {"functionResponse": response}])) == ([], {})

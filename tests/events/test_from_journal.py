@@ -10,8 +10,8 @@ import pytest
 
 from geminids import Thought, TokensUsed, ToolFinished, ToolStarted
 from geminids.events.from_journal import JournalTranslator, Truth, at_of, truth_of, with_truth
-from geminids.events.ledger import Ledger
 from geminids.events.model import Change
+from geminids.events.numbering import EventNumbers
 from geminids.redact import Redactor
 from geminids.wire.journal import Header, Message, ToolCall, decode_record
 from recordings import RECORDINGS, all_files, recorded
@@ -35,7 +35,7 @@ def _first_run(version: str, prompt: str) -> list[Message]:
 def _translated(
     messages: list[Message], secrets: tuple[str, ...] = (), **how: Any
 ) -> tuple[list[Any], dict[str, Truth]]:
-    translator = JournalTranslator(Ledger(), Redactor(secrets), **how)
+    translator = JournalTranslator(EventNumbers(), Redactor(secrets), **how)
     events: list[Any] = []
     truths: dict[str, Truth] = {}
     for message in messages:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from geminids import Notice, Text, ToolFinished, ToolStarted, decode_event, encode_event
 from geminids.events.from_stream import StreamTranslator
-from geminids.events.ledger import Ledger
+from geminids.events.numbering import EventNumbers
 from geminids.redact import Redactor
 from geminids.wire.stream_json import (
     ErrorLine,
@@ -56,7 +56,7 @@ _LINES = st.lists(
 
 
 def _translate(lines: list[Any], cuts: list[int] | None = None, secrets: tuple[str, ...] = ()) -> list[Any]:
-    stream = StreamTranslator(Ledger(), Redactor(secrets))
+    stream = StreamTranslator(EventNumbers(), Redactor(secrets))
     events: list[Any] = []
     at = 0
     for cut in [*sorted(cut for cut in cuts or [] if cut < len(lines)), len(lines)]:
@@ -124,7 +124,7 @@ def test_a_secret_that_reads_like_a_word_of_the_cli_takes_nothing_away() -> None
         b'{"type":"message","timestamp":"2026-11-16T03:27:52.123Z","role":"assistant","content":"the timestamp"}\n'
         b'{"type":"result","timestamp":"2026-11-16T03:27:52.123Z","status":"success","stats":{"total_tokens":12345678}}\n'
     )
-    stream = StreamTranslator(Ledger(), Redactor(["timestamp", "assistant", "session_id", "12345678"]))
+    stream = StreamTranslator(EventNumbers(), Redactor(["timestamp", "assistant", "session_id", "12345678"]))
     session, text = [*stream.translate(decode_block(block)), *stream.finish()]
     assert isinstance(session, Notice)
     assert isinstance(text, Text)
@@ -137,7 +137,7 @@ def test_a_secret_that_reads_like_a_word_of_the_cli_takes_nothing_away() -> None
 
 def test_what_the_ending_is_judged_by_holds_no_secret() -> None:
     """Errors and the result become a failure's message later."""
-    stream = StreamTranslator(Ledger(), Redactor([SECRET]))
+    stream = StreamTranslator(EventNumbers(), Redactor([SECRET]))
     stream.translate(
         [ErrorLine("error", f"bad {SECRET}"), ResultLine("error", error={"message": f"bad {SECRET}"})]
     )
@@ -223,7 +223,7 @@ def test_a_tool_that_is_forbidden_is_denied() -> None:
         asked.append(name)
         return "the run may not search" if name == "glob" else None
 
-    stream = StreamTranslator(Ledger(), Redactor(), why_not)
+    stream = StreamTranslator(EventNumbers(), Redactor(), why_not)
     ends = [event for event in stream.translate(lines) if isinstance(event, ToolFinished)]
     assert asked == ["glob", "other"]
     assert [end.status for end in ends] == ["denied", "failed"]
@@ -232,7 +232,7 @@ def test_a_tool_that_is_forbidden_is_denied() -> None:
 
 def test_the_first_and_the_last_errors_are_kept() -> None:
     """A CLI that complains for ever does not fill the memory."""
-    stream = StreamTranslator(Ledger(), Redactor())
+    stream = StreamTranslator(EventNumbers(), Redactor())
     stream.translate([ErrorLine(severity="error", message=str(number)) for number in range(1000)])
     kept = [line.message for line in stream.errors]
     assert (len(kept), kept[0], kept[-1]) == (200, "0", "999")

@@ -10,7 +10,6 @@ import pytest
 
 from geminids import Notice, Options, TokensUsed
 from geminids.config.places import Places
-from geminids.events.ledger import Ledger
 from geminids.events.model import Retry
 from geminids.gateway.request_log import RequestLog, read_request_log
 from geminids.gateway.told import Answered, Counts, Finding, Halt, Remark, Waiting
@@ -19,6 +18,7 @@ from geminids.redact import Redactor
 from geminids.run.cost import Prices
 from geminids.run.gateway_events import GatewayEvents, ending_of
 from geminids.run.lease import RunLease
+from geminids.run.recorder import RunRecorder
 from geminids.wire.endings import Ending
 
 
@@ -28,13 +28,13 @@ class Seen:
     def __init__(self, places: Places) -> None:
         self.places = places
         self.lease = RunLease(Options())
-        self.ledger = Ledger()
+        self.recorder = RunRecorder()
+        self.recorder.redactor = Redactor(["a-secret-value"])
         self.events: list[Any] = []
         self.halts: list[Halt] = []
         self.gateway = GatewayEvents(
             self.lease,
-            self.ledger,
-            Redactor(["a-secret-value"]),
+            self.recorder,
             Prices(Options(), "key", metered=True),
             RequestLog("run-1", lambda: ("s", "/repo"), places=places),
             self.events.extend,
@@ -210,7 +210,6 @@ def test_a_halt_ends_the_run(seen: Seen, kind: Any, outcome: str, failure: str |
     halt = Halt(kind=kind, message="enough", hint="more")
     seen.tell(halt, Halt(kind="gone", message="later", hint=""))
     assert seen.halts[-1] == seen.gateway.halted == halt, "the first word counts"
-    assert seen.ledger.stopped == "enough", "the CLI's own words for it are known by this"
     ending = ending_of(halt)
     assert ending.reason is not None
     assert (ending.outcome, ending.reason.splitlines()[0]) == (outcome, "enough")

@@ -13,9 +13,9 @@ from complete import of, told
 from geminids import Notice, Text, Thought, TokensUsed, ToolFinished, ToolStarted
 from geminids.events.from_journal import at_of
 from geminids.events.from_stream import StreamTranslator
-from geminids.events.ledger import Ledger
 from geminids.redact import Redactor
 from geminids.run.journal import Journal, Merge
+from geminids.run.recorder import RunRecorder
 from geminids.wire.stream_json import decode_block
 from journals import JOURNAL
 
@@ -280,15 +280,16 @@ out(INIT + use("c1", "invoke_agent") + end("c1") + DONE)
 def test_a_mistake_of_ours_costs_the_journal_and_not_the_run(tmp_path: Path, error: type[Exception]) -> None:
     """One notice without the secret in it; what was held is passed on."""
     got: list[Any] = []
-    ledger, redactor = Ledger(), Redactor(["hunter2hunter2"])
-    stream = StreamTranslator(ledger, redactor)
+    recorder = RunRecorder()
+    recorder.redactor = redactor = Redactor(["hunter2hunter2"])
+    stream = StreamTranslator(recorder, redactor)
     stream.translate(decode_block(json.dumps({"type": "init", "session_id": "s"}).encode() + b"\n"))
     merge = Merge(lambda events, _: got.extend(events))
 
     def find(_: str) -> Path:
         raise error("no hunter2hunter2")
 
-    journal = Journal(merge, stream, ledger, redactor, find)
+    journal = Journal(merge, stream, recorder, find)
     journal.look()
     journal.look()
     journal.finish()
@@ -300,8 +301,8 @@ def test_a_mistake_of_ours_costs_the_journal_and_not_the_run(tmp_path: Path, err
 
 def test_a_search_that_fails_is_tried_again(tmp_path: Path) -> None:
     """A folder that cannot be listed at the moment is no reason to give up."""
-    ledger, redactor = Ledger(), Redactor()
-    stream = StreamTranslator(ledger, redactor)
+    recorder, redactor = RunRecorder(), Redactor()
+    stream = StreamTranslator(recorder, redactor)
     stream.translate(decode_block(b'{"type":"init","session_id":"s"}\n'))
     merge = Merge(lambda events, _: None)
     file = tmp_path / "session.jsonl"
@@ -314,7 +315,7 @@ def test_a_search_that_fails_is_tried_again(tmp_path: Path) -> None:
         return file
 
     file.write_text('{"sessionId":"s","projectHash":"x"}\n')
-    journal = Journal(merge, stream, ledger, redactor, find)
+    journal = Journal(merge, stream, recorder, find)
     journal.look()
     assert not merge.following
     until = time.monotonic() + 5
@@ -336,11 +337,11 @@ def test_what_was_said_before_a_resumed_run_is_not_told(tmp_path: Path) -> None:
     file, other = tmp_path / "session.jsonl", tmp_path / "other.jsonl"
     file.write_text(header + said("old", 3))
     got: list[Any] = []
-    ledger, redactor = Ledger(), Redactor()
-    stream = StreamTranslator(ledger, redactor)
+    recorder, redactor = RunRecorder(), Redactor()
+    stream = StreamTranslator(recorder, redactor)
     merge = Merge(lambda events, _: got.extend(events))
     since = at_of("2026-11-16T04:00:00.000Z")
-    journal = Journal(merge, stream, ledger, redactor, lambda _: file, file, "s", since)
+    journal = Journal(merge, stream, recorder, lambda _: file, file, "s", since)
     journal.look()
     assert journal.whole
     other.write_text(header + '{"$set":{"summary":"x"}}\n' + said("old", 3) + said("new", 5))

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geminids import Text, Thought, TokensUsed, ToolFinished, ToolStarted
-from geminids.events.fold import Fold, turns_of
+from geminids.events.accumulator import Accumulator, turns_of
 from geminids.events.from_journal import JournalTranslator, Truth
 from geminids.events.from_stream import StreamTranslator
-from geminids.events.ledger import Ledger
 from geminids.events.model import Event
+from geminids.events.numbering import EventNumbers
 from geminids.redact import Redactor
 from geminids.run.journal import Merge
 from geminids.wire.journal import Message, decode_record
@@ -69,9 +69,9 @@ class Lane:
     sizes: int = 0
 
     def __post_init__(self) -> None:
-        self.ledger = Ledger()
-        self.stream = StreamTranslator(self.ledger, Redactor())
-        self.journal = JournalTranslator(self.ledger, Redactor())
+        self.recorder = EventNumbers()
+        self.stream = StreamTranslator(self.recorder, Redactor())
+        self.journal = JournalTranslator(self.recorder, Redactor())
         self.merge = Merge(self._put, lambda: self.now)
         self.merge.following = True
         self.known: dict[str, float] = {}
@@ -193,7 +193,7 @@ def test_the_fold_has_the_order_of_the_conversation(
             for record in some:
                 lane.read(record)
     lane.merge.release(now=True)
-    fold = Fold()
+    fold = Accumulator()
     fold.add(lane.got)
     # A message without calls begins no turn for what comes after it: neither for the stream nor for the journal.
     expected: list[tuple[str, list[str], list[str]]] = [("", [], [])]

@@ -8,7 +8,7 @@ import pytest
 
 from geminids import Options
 from geminids.outcome import Failure
-from geminids.run.attempts import GO_ON, LONGEST_WAIT, Again, Stands, retry_of
+from geminids.run.retry import CONTINUE, LONGEST_WAIT, NextAttempt, Stands, next_attempt
 from geminids.wire.endings import Ending
 
 
@@ -17,16 +17,16 @@ def failed(kind: Any, *, retryable: bool = True, retry_after: float | None = Non
     return Ending("failed", "m", failure)
 
 
-def again(ending: Ending, failures: int = 1, **fields: Any) -> Again | None:
+def again(ending: Ending, failures: int = 1, **fields: Any) -> NextAttempt | None:
     found = verdict(ending, failures, **fields)
     return None if isinstance(found, Stands) else found
 
 
-def verdict(ending: Ending, failures: int = 1, **fields: Any) -> Again | Stands | None:
+def verdict(ending: Ending, failures: int = 1, **fields: Any) -> NextAttempt | Stands | None:
     known: dict[str, Any] = {"session_id": "s-1", "has_acted": False, "used_models": ("pro",)}
     known |= {name: fields.pop(name) for name in list(fields) if name in known}
     options = Options(**{"model": "pro", "retries": 2, **fields})
-    return retry_of(ending, options, failures=failures, jitter=lambda: 0.0, **known)
+    return next_attempt(ending, options, failures=failures, jitter=lambda: 0.0, **known)
 
 
 def test_a_run_that_did_nothing_begins_anew() -> None:
@@ -43,7 +43,7 @@ def test_a_run_that_acted_goes_on() -> None:
     """Tools that have run are not run again blindly."""
     found = again(failed("crashed"), has_acted=True)
     assert found is not None
-    assert (found.resume, found.prompt) == ("s-1", GO_ON)
+    assert (found.resume, found.prompt) == ("s-1", CONTINUE)
 
 
 @pytest.mark.parametrize("kind", ["loop", "blocked", "bad_request"])

@@ -9,6 +9,7 @@ import pytest
 
 import geminids
 from geminids.run import headless, stopping
+from geminids.run import run as run_module
 from geminids.run.stall import watch
 from geminids.run.stopping import StopKind, StopReason
 
@@ -41,7 +42,7 @@ def test_outcomes_do_not_depend_on_wording(
         return StopReason(kind, "any other words")
 
     if reworded:
-        for module in (headless, stopping, watch):
+        for module in (headless, run_module, stopping, watch):
             monkeypatch.setattr(module, "StopReason", reword)
 
     async def run() -> geminids.Result[Any]:

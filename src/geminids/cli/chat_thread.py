@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from anyio.from_thread import BlockingPortal
 
     from geminids.run.warm.chat import Chat
-    from geminids.run.warm.sending import Sending
+    from geminids.run.warm.chat_turn import ChatTurn
 
 __all__ = ["ChatThread", "Heard", "Over", "Question"]
 
@@ -70,7 +70,7 @@ class ChatThread:
         self._pool = Pool(options, size=1, on_notice=self.notices.put)
         self._stack = ExitStack()
         self._chat: Chat | None = None
-        self._sending: Sending | None = None
+        self._sending: ChatTurn | None = None
         self._waiting: anyio.CancelScope | None = None
 
     def __enter__(self) -> ChatThread:

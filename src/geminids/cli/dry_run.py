@@ -8,7 +8,7 @@ import click
 
 from geminids.launch.plan import Refused, make_plan
 from geminids.options import Options
-from geminids.run.attempting import for_one_attempt
+from geminids.run.transport import with_one_try_per_request
 
 __all__ = ["say_refused", "show"]
 
@@ -44,9 +44,9 @@ def say_refused(refused: Refused) -> int:
 
 
 def _first_attempt(prompt: str, options: Options) -> tuple[str, Options]:
-    """What the first attempt says and is given: with the form of the answer, and few attempts of the CLI's own."""
-    from geminids.run.attempts import Attempts
+    """What the first attempt sends, and the options that it gets."""
+    from geminids.run.retry import Retries
     from geminids.run.wanted import wanted_of
 
     wanted = wanted_of(options.schema) if options.schema is not None else None
-    return Attempts(prompt, options, wanted).prompt, for_one_attempt(options)
+    return Retries(prompt, options, wanted).prompt, with_one_try_per_request(options)

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from geminids.events.from_stream import WhyNot
-from geminids.events.ledger import Ledger
 from geminids.events.model import Change, Event, Text, Thought, ToolFinished, ToolStarted
+from geminids.events.numbering import EventNumbers
 from geminids.redact import Redactor, TextRedactor
 from geminids.wire import tools
 from geminids.wire.acp import ToolCall, Unknown, Update
@@ -49,14 +49,14 @@ class AcpTranslator:
 
     def __init__(
         self,
-        ledger: Ledger,
+        numbers: EventNumbers,
         redactor: Redactor,
         session_id: str,
         cwd: str,
         why_not: WhyNot | None = None,
         untold: Callable[[str], None] | None = None,
     ) -> None:
-        self._ledger = ledger
+        self._numbers = numbers
         self._redactor = redactor
         self._why_not = why_not
         self._untold = untold
@@ -65,7 +65,7 @@ class AcpTranslator:
         self._open: dict[str, ToolStarted] = {}
         self._seen: set[str] = set()
         self._allowed_at: dict[str, int] = {}
-        self._progress = Progress(ledger)
+        self._progress = Progress(numbers)
         self.session_id: str | None = session_id
         self.tools_ended = 0
         self.agent_turns: dict[str, int] = {}
@@ -92,7 +92,7 @@ class AcpTranslator:
         if isinstance(update, Unknown):
             level = "info" if update.why == "unknown_update" else "warning"
             told = self._redactor.text(update.line)
-            out.append(self._ledger.notice(level, update.why, told))  # type: ignore[arg-type]
+            out.append(self._numbers.notice(level, update.why, told))  # type: ignore[arg-type]
         elif update.kind == "agent_message_chunk":
             self._say(update.text or "", out)
         elif update.kind == "agent_thought_chunk":
@@ -227,7 +227,7 @@ class AcpTranslator:
         started = self._open.pop(call.tool_call_id, None)
         if started is None:
             text = f"a result for a tool call that never began ({call.tool_call_id!r})"
-            out.append(self._ledger.notice("warning", "protocol", self._redactor.text(text)))
+            out.append(self._numbers.notice("warning", "protocol", self._redactor.text(text)))
             return
         content = call.text
         said = None if content is None else self._redactor.text(content)
@@ -255,7 +255,7 @@ class AcpTranslator:
         at = _now()
         return ToolFinished(
             at=at,
-            seq=self._ledger.next(),
+            seq=self._numbers.next(),
             attempt=started.attempt,
             turn=started.turn,
             id=started.id,
@@ -272,8 +272,8 @@ class AcpTranslator:
             out.append(Text(**self._common(), text=held))
 
     def _common(self) -> dict[str, Any]:
-        ledger = self._ledger
-        return {"at": _now(), "seq": ledger.next(), "attempt": ledger.attempt, "turn": ledger.turn}
+        numbers = self._numbers
+        return {"at": _now(), "seq": numbers.next(), "attempt": numbers.attempt, "turn": numbers.turn}
 
 
 def unified(path: str, old: str | None, new: str) -> str:
@@ -301,8 +301,8 @@ class Progress:
     may still be on their way.
     """
 
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
+    def __init__(self, numbers: EventNumbers) -> None:
+        self._numbers = numbers
         self._pieces: list[str] = []
         self._thoughts = 0
         self.tool_ended = False
@@ -311,7 +311,7 @@ class Progress:
 
     @property
     def _index(self) -> int:
-        return self._ledger.turn - 1
+        return self._numbers.turn - 1
 
     @property
     def has_results(self) -> bool:
@@ -333,7 +333,7 @@ class Progress:
         return self._thoughts >= thoughts and "".join(self._pieces).strip() == text
 
     def next_turn(self) -> None:
-        self._ledger.turn += 1
+        self._numbers.turn += 1
         self._pieces, self._thoughts, self.tool_ended = [], 0, False
 
     def said(self, text: str) -> None:

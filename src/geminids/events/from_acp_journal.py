@@ -7,8 +7,8 @@ from typing import Any
 
 from geminids.events.from_acp import AcpTranslator
 from geminids.events.from_journal import Truth, at_of, redacted_truth, truth_of
-from geminids.events.ledger import Ledger
 from geminids.events.model import Event, TokensUsed
+from geminids.events.numbering import EventNumbers
 from geminids.redact import Redactor
 from geminids.wire.journal import Message
 
@@ -22,8 +22,10 @@ class WarmJournalTranslator:
     message, which is written anew with each of them. Thoughts are passed over: updates have told them.
     """
 
-    def __init__(self, ledger: Ledger, redactor: Redactor, updates: AcpTranslator, known: set[str]) -> None:
-        self._ledger = ledger
+    def __init__(
+        self, numbers: EventNumbers, redactor: Redactor, updates: AcpTranslator, known: set[str]
+    ) -> None:
+        self._numbers = numbers
         self._redactor = redactor
         self._updates = updates
         self._known = known
@@ -61,13 +63,13 @@ class WarmJournalTranslator:
 
     def _tokens(self, message: Message, turn: int) -> Iterator[Event]:
         tokens = message.tokens
-        if tokens is None or message.id in self._counted or self._ledger.metered:
+        if tokens is None or message.id in self._counted or self._numbers.has_gateway:
             return
         self._counted.add(message.id)
         yield TokensUsed(
             at=at_of(message.timestamp),
-            seq=self._ledger.next(),
-            attempt=self._ledger.attempt,
+            seq=self._numbers.next(),
+            attempt=self._numbers.attempt,
             turn=turn,
             model=message.model,
             role="main",

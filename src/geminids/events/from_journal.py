@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 
-from geminids.events.ledger import Ledger
 from geminids.events.model import (
     Change,
     Event,
@@ -20,6 +19,7 @@ from geminids.events.model import (
     ToolStarted,
     ToolStatus,
 )
+from geminids.events.numbering import EventNumbers
 from geminids.redact import Redactor
 from geminids.wire import tools
 from geminids.wire.journal import Message, ToolCall
@@ -165,9 +165,9 @@ class JournalTranslator:
     """
 
     def __init__(
-        self, ledger: Ledger, redactor: Redactor, *, parent: str | None = None, turn: int = 1
+        self, numbers: EventNumbers, redactor: Redactor, *, parent: str | None = None, turn: int = 1
     ) -> None:
-        self._ledger = ledger
+        self._numbers = numbers
         self._redactor = redactor
         self._parent = parent
         self._turn = turn
@@ -211,13 +211,13 @@ class JournalTranslator:
 
     def _tokens(self, message: Message, told: _Told) -> Iterator[Event]:
         tokens = message.tokens
-        if tokens is None or told.tokens or self._ledger.metered:
+        if tokens is None or told.tokens or self._numbers.has_gateway:
             return
         told.tokens = True
         yield TokensUsed(
             at=at_of(message.timestamp),
-            seq=self._ledger.next(),
-            attempt=self._ledger.attempt,
+            seq=self._numbers.next(),
+            attempt=self._numbers.attempt,
             turn=told.turn,
             model=message.model,
             role=self._role,
@@ -257,8 +257,8 @@ class JournalTranslator:
     def _common(self, stamp: str, told: _Told) -> dict[str, Any]:
         return {
             "at": at_of(stamp),
-            "seq": self._ledger.next(),
-            "attempt": self._ledger.attempt,
+            "seq": self._numbers.next(),
+            "attempt": self._numbers.attempt,
             "turn": told.turn,
         }
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from geminids.events.ledger import Ledger
 from geminids.events.model import Event, SessionStart, Text, ToolFinished, ToolStarted
+from geminids.events.numbering import EventNumbers
 from geminids.ids import is_session_id
 from geminids.redact import Redactor, TextRedactor
 from geminids.wire import tools
@@ -41,8 +41,8 @@ _MS = {f"{ms:03}Z": ms for ms in range(1000)}
 class StreamTranslator:
     """Translates the lines of one attempt, and keeps what its ending will be judged by."""
 
-    def __init__(self, ledger: Ledger, redactor: Redactor, why_not: WhyNot | None = None) -> None:
-        self._ledger = ledger
+    def __init__(self, numbers: EventNumbers, redactor: Redactor, why_not: WhyNot | None = None) -> None:
+        self._numbers = numbers
         self._redactor = redactor
         self._why_not = why_not
         self._text = TextRedactor(redactor) if redactor else None
@@ -94,12 +94,12 @@ class StreamTranslator:
         The hot path, and so written out: most of a million pieces pass in a second.
         """
         add = out.append
-        ledger = self._ledger
-        attempt, seq = ledger.attempt, ledger.seq
+        numbers = self._numbers
+        attempt, seq = numbers.attempt, numbers.seq
         second, second_ms = self._second, self._second_ms
         for line in lines:
             if type(line) is not Message or line.role != "assistant":
-                ledger.seq = seq
+                numbers.seq = seq
                 return line
             if self._new_turn:
                 self._begin_turn()
@@ -111,9 +111,9 @@ class StreamTranslator:
                 except KeyError:
                     at = self._ms(stamp)
                 second, second_ms = self._second, self._second_ms
-                add(Text(at=at, seq=seq, attempt=attempt, turn=ledger.turn, text=text))
+                add(Text(at=at, seq=seq, attempt=attempt, turn=numbers.turn, text=text))
                 seq += 1
-        ledger.seq = seq
+        numbers.seq = seq
         return None
 
     def _redacted(self, line: WireLine | Odd, free: Sequence[str]) -> WireLine | Odd:
@@ -132,18 +132,20 @@ class StreamTranslator:
     def _flush(self, out: list[Event]) -> None:
         held = self._text.flush() if self._text is not None else ""
         if held:
-            ledger = self._ledger
+            numbers = self._numbers
             out.append(
-                Text(at=self._now(), seq=ledger.next(), attempt=ledger.attempt, turn=ledger.turn, text=held)
+                Text(
+                    at=self._now(), seq=numbers.next(), attempt=numbers.attempt, turn=numbers.turn, text=held
+                )
             )
 
     def _begin_turn(self) -> None:
         self._new_turn = False
-        self._ledger.turn += 1
+        self._numbers.turn += 1
 
     def _on_init(self, line: Init, out: list[Event]) -> None:
         if self.init is not None:
-            out.append(self._ledger.notice("warning", "protocol", "the CLI announced a session twice"))
+            out.append(self._numbers.notice("warning", "protocol", "the CLI announced a session twice"))
         else:
             # The CLI has loaded and goes to the model now.
             clean = self._redactor.text
@@ -151,18 +153,18 @@ class StreamTranslator:
             named = SessionStart(session_id, line.model and clean(line.model))
             message = clean(f"session {line.session_id}, model {line.model}")
             session = named if is_session_id(session_id) else None
-            out.append(self._ledger.notice("debug", "session", message, session=session))
+            out.append(self._numbers.notice("debug", "session", message, session=session))
         self.init = line
 
     def _on_message(self, line: Message, out: list[Event]) -> None:
         if line.role == "user":
             return  # the echo of our own prompt
         shown = _short(line.content)
-        out.append(self._ledger.notice("info", "unknown_role", f"a message of role {line.role!r}: {shown}"))
+        out.append(self._numbers.notice("info", "unknown_role", f"a message of role {line.role!r}: {shown}"))
 
     def _on_tool_use(self, line: ToolUse, out: list[Event]) -> None:
         if line.tool_id in self._open:
-            out.append(self._ledger.notice("warning", "protocol", f"tool call {line.tool_id!r} began twice"))
+            out.append(self._numbers.notice("warning", "protocol", f"tool call {line.tool_id!r} began twice"))
             return
         # A tool alone ends a text: what stands between two pieces otherwise does not end a secret that one began.
         self._flush(out)
@@ -171,9 +173,9 @@ class StreamTranslator:
         parameters = line.parameters if isinstance(line.parameters, dict) else {}
         started = ToolStarted(
             at=self._ms(line.timestamp),
-            seq=self._ledger.next(),
-            attempt=self._ledger.attempt,
-            turn=self._ledger.turn,
+            seq=self._numbers.next(),
+            attempt=self._numbers.attempt,
+            turn=self._numbers.turn,
             id=line.tool_id,
             name=line.tool_name,
             kind=tools.kind_of(line.tool_name),
@@ -192,7 +194,7 @@ class StreamTranslator:
         output = None if line.output is None else text_of(line.output)
         if started is None:
             text = f"a result for a tool call that never began ({line.tool_id!r}): {_short(output or '')}"
-            out.append(self._ledger.notice("warning", "protocol", text))
+            out.append(self._numbers.notice("warning", "protocol", text))
             return
         self._flush(out)
         error_type, message = error_of(line.error) or (None, None)
@@ -213,7 +215,7 @@ class StreamTranslator:
         self.tools_ended += 1
         return ToolFinished(
             at=at,
-            seq=self._ledger.next(),
+            seq=self._numbers.next(),
             attempt=started.attempt,
             turn=started.turn,
             id=started.id,
@@ -230,16 +232,16 @@ class StreamTranslator:
             del self.errors[_MOST_ERRORS // 2]  # the first and the last of them say what went wrong
         level = "error" if line.severity == "error" else "warning"
         code = "loop" if _LOOP in line.message else "cli"
-        out.append(self._ledger.notice(level, code, _short(line.message)))  # type: ignore[arg-type]
+        out.append(self._numbers.notice(level, code, _short(line.message)))  # type: ignore[arg-type]
 
     def _on_result(self, line: ResultLine, out: list[Event]) -> None:
         if self.result is not None:
-            out.append(self._ledger.notice("warning", "protocol", "the CLI gave a second result"))
+            out.append(self._numbers.notice("warning", "protocol", "the CLI gave a second result"))
         self.result = line
 
     def _on_odd(self, line: Odd, out: list[Event]) -> None:
         level = "info" if line.why in ("noise", "unknown_event") else "warning"
-        out.append(self._ledger.notice(level, line.why, _short(line.line)))  # type: ignore[arg-type]
+        out.append(self._numbers.notice(level, line.why, _short(line.line)))  # type: ignore[arg-type]
 
     def _ms(self, stamp: str) -> int:
         """`2026-11-16T03:27:52.123Z` in Unix ms; the time of now where it is none."""

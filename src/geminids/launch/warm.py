@@ -132,8 +132,6 @@ def too_cold(options: Options) -> str | None:
         return "a stored session cannot be loaded there without harm"
     if options.session_id is not None:
         return "the id of a new session cannot be chosen there"
-    if options.schema is not None or options.retries or options.fallback_models:
-        return "further attempts resume a stored session"
     if options.telemetry is not None:
         return "telemetry is written by a process, not by a run"
     return None

@@ -10,6 +10,7 @@ from geminids.options import Options, make_options
 from geminids.run.reading import OnLine
 from geminids.run.result import Result
 from geminids.run.run import Run
+from geminids.run.wanted import schema_option
 
 if TYPE_CHECKING:
     from geminids.prices import Budget
@@ -138,13 +139,8 @@ def open_run(
     shared with all other runs and chats that it is given to. `schema` is a JSON Schema, or a msgspec, pydantic or
     dataclass type: `result.value` is then of that type.
     """
-    wanted = None
-    schema = fields.pop("schema", options.schema if isinstance(options, Options) else None)
-    if schema is not None:
-        from geminids.run.wanted import wanted_of  # imported late: few runs want a form
-
-        wanted = wanted_of(schema)
-    fields["schema"] = wanted.text if wanted is not None else None
+    given = fields.pop("schema", options.schema if isinstance(options, Options) else None)
+    wanted, fields["schema"] = schema_option(given)
     return Run(
         prompt,
         make_options(options, **fields),

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from geminids.events.ledger import Ledger
 from geminids.events.model import Event, Level, Notice, Retry, TokensUsed
 from geminids.gateway.request_log import RequestLog
 from geminids.gateway.told import Answered, Finding, Halt, Remark, Waiting
 from geminids.outcome import Failure, FailureKind
-from geminids.redact import Redactor
 from geminids.run.lease import RunLease
+from geminids.run.recorder import RunRecorder
 from geminids.wire.endings import Ending
 from geminids.wire.hints import hint_for
 
@@ -28,8 +27,6 @@ __all__ = ["GatewayEvents", "ending_of"]
 
 # How long the end of a run waits for its requests to end. A closed connection ends its request at once.
 _SETTLE = 1.0
-# Enough of a stop message to recognise it when the CLI repeats it; the CLI escapes its later lines.
-_RECOGNISED = 40
 # A filter of the API ended the answer, or refused the prompt: the same request is likely to end the same way.
 # The names are from `FinishReason` and `BlockedReason` in the CLI's SDK. The CLI treats OTHER as a filter too
 # (geminiChat.ts).
@@ -66,21 +63,19 @@ class GatewayEvents:
     def __init__(
         self,
         lease: RunLease,
-        ledger: Ledger,
-        redactor: Redactor,
+        recorder: RunRecorder,
         prices: Prices,
         log: RequestLog,
         put: Callable[[list[Event]], None],
         halt: Callable[[Halt], None],
     ) -> None:
         self._lease = lease
-        self._ledger = ledger
-        self._redactor = redactor
+        self._recorder = recorder
         self._prices = prices
         self._log = log
         self._put = put
         self._halt = halt
-        self._first_turn = ledger.turn
+        self._first_turn = recorder.turn
         self._turns_before = lease.turns
         self._idle: anyio.Event | None = None
         self.halted: Halt | None = None
@@ -88,7 +83,6 @@ class GatewayEvents:
         self.failed: tuple[Answered, float] | None = None
         """The request that failed last, and when (monotonic), until one succeeds."""
         self.finish_reason: str | None = None
-        ledger.metered = True
 
     @property
     def in_flight(self) -> list[UnderWay]:
@@ -123,7 +117,6 @@ class GatewayEvents:
                 events.append(self._notice("warning", message.code, message.text, None))
             elif self.halted is None:
                 self.halted = message
-                self._ledger.stopped = message.message[:_RECOGNISED]
         if events:
             self._put(events)
         if self.halted is not None:
@@ -169,7 +162,7 @@ class GatewayEvents:
         fault = self.faults[-1].fault if self.faults else None
         if failure is None or failure.kind != "network" or fault is None:
             return ending
-        text = self._redactor.text(f"the API could not be reached: {fault}")
+        text = self._recorder.redact(f"the API could not be reached: {fault}")
         explained = msgspec.structs.replace(failure, message=text)
         return Ending(ending.outcome, explained.message, explained)
 
@@ -188,7 +181,7 @@ class GatewayEvents:
         used = self._used(answer, turn)
         events.append(used)
         if problem := self._log.add(used):
-            events.append(self._ledger.notice("warning", "request_log", problem))
+            events.append(self._recorder.notice("warning", "request_log", problem))
         if answer.finish not in _PLAIN_FINISH and answer.ok:
             events.append(self._cut_short(answer, str(answer.finish)))
         return events
@@ -200,8 +193,8 @@ class GatewayEvents:
         unknown = 0 if failed else None
         used = TokensUsed(
             at=answer.at,
-            seq=self._ledger.next(),
-            attempt=self._ledger.attempt,
+            seq=self._recorder.next(),
+            attempt=self._recorder.attempt,
             turn=turn,
             request=answer.number,
             model=answer.served or answer.model,
@@ -225,9 +218,9 @@ class GatewayEvents:
     def _unended(self, request: UnderWay) -> TokensUsed:
         return TokensUsed(
             at=int(time.time() * 1000),
-            seq=self._ledger.next(),
-            attempt=self._ledger.attempt,
-            turn=self._ledger.turn,
+            seq=self._recorder.next(),
+            attempt=self._recorder.attempt,
+            turn=self._recorder.turn,
             request=request.number,
             model=request.model,
             requested_model=request.model,
@@ -247,7 +240,7 @@ class GatewayEvents:
         level: Level = "info" if finding.code == "compression" else "warning"
         events: list[Event] = [self._notice(level, finding.code, finding.text, finding.request)]
         if finding.code == "discarded" and (problem := self._log.discarded(finding.request)):
-            events.append(self._ledger.notice("warning", "request_log", problem))
+            events.append(self._recorder.notice("warning", "request_log", problem))
         return events
 
     def _cut_short(self, answer: Answered, finish: str) -> Notice:
@@ -285,8 +278,8 @@ class GatewayEvents:
         wait_s: float | None = None,
     ) -> Notice:
         # The API's own words may hold a secret that a tool has sent to it.
-        text = self._redactor.text(text)
-        return self._ledger.notice(level, code, text, retry, request=request, wait_s=wait_s)
+        text = self._recorder.redact(text)
+        return self._recorder.notice(level, code, text, retry, request=request, wait_s=wait_s)
 
 
 def ending_of(halt: Halt) -> Ending:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from geminids.events.fold import Fold
 from geminids.events.from_stream import StreamTranslator
-from geminids.events.model import EndedProcess, Event, TokensUsed, Usage
+from geminids.events.model import Event, Usage
 from geminids.gateway.request_log import RequestLog
 from geminids.launch.plan import Plan
 from geminids.log import mask_in_logs
@@ -18,11 +16,12 @@ from geminids.process.child import Child, spawn
 from geminids.process.guard import guard_run, release_run
 from geminids.process.marker import Mark, new_mark, with_mark
 from geminids.redact import Redactor
+from geminids.run.attempt import AttemptFacts, workspace_notices
 from geminids.run.cost import Prices, usage_of_requests, usage_of_stats
 from geminids.run.gateway_events import GatewayEvents, ending_of
 from geminids.run.lease import RunLease
 from geminids.run.reading import OnLine, Reading
-from geminids.run.recorder import RunRecorder, Traces, without_power
+from geminids.run.recorder import RunRecorder
 from geminids.run.sources import OnSession, Sources
 from geminids.run.stall.snapshot import situation_of
 from geminids.run.stall.watch import StallWatch
@@ -45,99 +44,85 @@ if TYPE_CHECKING:
     from geminids.process.tree import Ended
     from geminids.run.stall.snapshot import Situation
 
-__all__ = ["HeadlessLane", "Verdict"]
-
-
-def _first_events(
-    plan: Plan, options: Options, pid: int, recorder: RunRecorder, redactor: Redactor
-) -> list[Event]:
-    """The events of a run whose CLI has just been spawned."""
-    told = list(without_power(plan.neutralised, recorder.ledger))
-    started = recorder.started(
-        session_id=plan.session_id or options.resume,
-        model=options.model,
-        cwd=plan.cwd,
-        cli_version=plan.gemini.version,
-        lane="headless",
-        pid=pid,
-        approval=options.approval,
-        prompt=redactor.text(plan.prompt),
-    )
-    return [*told, started]
+__all__ = ["HeadlessAttempt"]
 
 
 # How long the pipes may stay open after the process is gone, where a process that was kept holds them.
 _DRAIN = 0.3
 
 
-class HeadlessLane:
-    """Drives one attempt. `start` is synchronous, so that the CLI loads while Python still imports."""
+class HeadlessAttempt:
+    """One attempt in a process of its own."""
 
     def __init__(
         self,
         plan: Plan,
         options: Options,
         recorder: RunRecorder,
-        on_line: OnLine | None = None,
-        on_session: OnSession | None = None,
-        *,
         lease: RunLease,
         log: RequestLog,
+        on_line: OnLine | None = None,
+        on_session: OnSession | None = None,
     ) -> None:
         self._plan = plan
         self._options = options
         self._recorder = recorder
-        self._redactor = mask_in_logs(Redactor(plan.secrets))
+        recorder.redactor = mask_in_logs(Redactor(plan.secrets))
+        recorder.has_gateway = lease.is_open
         self._unsent = b""
         self._over: anyio.Event | None = None
         self._stopping = Stopping()
         self._ended: list[Ended] = []
         self.deadlines = Deadlines(options)
         self._spawned_at = 0
-        ledger = recorder.ledger
-        self._sources = Sources(
-            plan, options, ledger, self._redactor, self.deadlines, self._put, on_line, on_session
-        )
+        self._sources = Sources(plan, options, recorder, self.deadlines, self._stopping, on_line, on_session)
         self._reading = self._sources.reading
         self._prices = Prices(options, plan.auth.mode, metered=lease.is_open)
         self._gateway: GatewayEvents | None = None
         if lease.is_open:
             self._gateway = GatewayEvents(
-                lease, ledger, self._redactor, self._prices, log, self._put_from_gateway, self._on_halt
+                lease, recorder, self._prices, log, self._put_from_gateway, self._on_halt
             )
-        self._verdict = Verdict(plan, options, recorder.fold, self._reading, self._stopping, self._gateway)
-        self._stall = StallWatch(
-            options, self.deadlines, ledger, self._redactor, self._sources.tell, self._situation
-        )
+        self._judge = _Judge(plan, options, recorder, self._reading, self._stopping, self._gateway)
+        self._stall = StallWatch(options, self.deadlines, recorder, self._sources.tell, self._situation)
         self.mark: Mark = new_mark(recorder.run_id)
         self.child: Child | None = None
 
     def start(self) -> None:
-        """Spawn the CLI and hand it the prompt; raises OSError where the system says no."""
+        """Spawn the CLI and hand it the prompt; raises OSError."""
+        plan, options, recorder = self._plan, self._options, self._recorder
         guard_run(self.mark)
         self._spawned_at = int(time.time() * 1000)
         try:
-            child = spawn(self._plan.argv, cwd=self._plan.cwd, env=with_mark(self._plan.env, self.mark))
+            child = spawn(plan.argv, cwd=plan.cwd, env=with_mark(plan.env, self.mark))
         except BaseException:
             release_run(self.mark)
             raise
         self.child = child
         self.deadlines.started()
         # The CLI waits half a second for the first byte of its stdin: it is there before the CLI looks.
-        self._unsent = child.write_now(self._plan.stdin)
+        self._unsent = child.write_now(plan.stdin)
         if not self._unsent:
             child.close_stdin()
-        self._put(_first_events(self._plan, self._options, child.pid, self._recorder, self._redactor))
+        recorder.observer = self._stall.saw
+        notices = [recorder.notice(*notice) for notice in workspace_notices(plan.neutralised)]
+        started = recorder.started(
+            session_id=plan.session_id or options.resume,
+            model=options.model,
+            cwd=plan.cwd,
+            cli_version=plan.gemini.version,
+            lane="headless",
+            pid=child.pid,
+            approval=options.approval,
+            prompt=recorder.redact(plan.prompt),
+        )
+        recorder.emit([*notices, started])
 
-    def stop(self, reason: str) -> None:
-        """The caller asks for the end; asked a second time, the grace is cut short."""
-        self._stopping.ask()
-        self._begin_to_stop(StopReason("caller", reason))
-
-    def leave(self, reason: str) -> None:
-        """The caller is gone: stop, but whoever has asked for that before has not asked twice."""
-        if not self._stopping.asked:
-            self.stop(reason)
+    def stop(self, reason: StopReason) -> None:
+        """Ask for the end; a second call of the caller skips the grace period."""
+        if reason.kind == "caller":
+            self._stopping.ask()
+        self._begin_to_stop(reason)
 
     def _on_halt(self, halt: Halt) -> None:
         self._begin_to_stop(StopReason("gateway", halt.message))
@@ -167,12 +152,12 @@ class HeadlessLane:
             return  # it has ended by itself: what comes later does not change what it was
         if self._stopping.begin(reason):
             # Ignore a result line that arrives after we asked the CLI to stop.
-            self._verdict.result_came_first = self.stream.result is not None
+            self._judge.result_came_first = self.stream.result is not None
             if self._over is not None:
                 self._over.set()
 
     async def drive(self) -> None:
-        """See the child through to its end, and everything of it gone."""
+        """Run the CLI to its end; then everything of it is gone."""
         import anyio
 
         if self.child is None:
@@ -205,7 +190,7 @@ class HeadlessLane:
                     self.mark,
                     self._options.grace,
                     self._stopping,
-                    keep=self._verdict.keeps_leftovers(self.exit_code),
+                    keep=self._judge.keeps_leftovers(self.exit_code),
                 )
                 with anyio.move_on_after(_DRAIN):
                     await stdout_read.wait()
@@ -226,32 +211,29 @@ class HeadlessLane:
             finally:
                 self.child.close()
                 release_run(self.mark)
+                self._recorder.observer = None
 
-    def ending(self) -> Ending:
-        """What it was."""
-        return self._verdict.ending(self.exit_code)
-
-    def redacted(self, text: str) -> str:
-        return self._redactor.text(text)
-
-    def usage(self, requests: Sequence[TokensUsed]) -> Usage | None:
-        """The tokens of this attempt: those of its `requests`, or the CLI's own totals if the gateway is off."""
-        if self._gateway is not None:
-            return usage_of_requests(requests)
-        result = self.stream.result
-        return usage_of_stats(stats_of(result.stats) if result else None) or usage_of_requests(requests)
-
-    def traces(self) -> Traces:
-        """What it leaves behind."""
-        return Traces(
+    def facts(self) -> AttemptFacts:
+        return AttemptFacts(
+            ending=self._judge.ending(self.exit_code),
+            stop=self._stopping.reason,
             session_id=self.session_id,
             exit_code=self.exit_code,
-            ended=self.ended,
+            ended=listed(self._ended, self._recorder.redactor),
             complete=self._sources.complete,
-            prices=self._prices,
+            usage=self._usage(),
+            bill=self._prices,
             finish_reason=self._gateway.finish_reason if self._gateway is not None else None,
-            redacted=self.redacted,
+            stall=self._stall.stall,
         )
+
+    def _usage(self) -> Usage | None:
+        """The tokens of the requests that the gateway saw, or the CLI's own totals if the gateway is off."""
+        requests = usage_of_requests(self._recorder.requests)
+        if self._gateway is not None:
+            return requests
+        result = self.stream.result
+        return usage_of_stats(stats_of(result.stats) if result else None) or requests
 
     @property
     def pid(self) -> int | None:
@@ -262,11 +244,6 @@ class HeadlessLane:
         return self._sources.stream
 
     @property
-    def stop_reason(self) -> StopReason | None:
-        """Why it was stopped, if it was."""
-        return self._stopping.reason
-
-    @property
     def exit_code(self) -> int | None:
         return self.child.exit_code if self.child else None
 
@@ -275,10 +252,6 @@ class HeadlessLane:
         """The session as the CLI has named it; one that was never begun has no id that anybody could resume."""
         init = self.stream.init
         return init.session_id if init else self._options.resume
-
-    @property
-    def ended(self) -> tuple[EndedProcess, ...]:
-        return listed(self._ended, self._redactor)
 
     def _end_now(self) -> None:
         assert self.child is not None
@@ -296,29 +269,25 @@ class HeadlessLane:
             text = "the CLI began another session than the one to resume"
             self._begin_to_stop(StopReason("wrong_session", text))
 
-    def _put(self, events: list[Event], size: int = 0) -> None:
-        self._stall.saw(events)
-        self._recorder.put(events, size)
-
 
 _LINGERING_HINT = "Run again; if it stays so, try another release with `geminids install`."
 
 
-class Verdict:
-    """Judges one attempt. `result_came_first`: the CLI had told its result before it was stopped."""
+class _Judge:
+    """Decides how an attempt ended. `result_came_first`: the CLI gave its result before it was stopped."""
 
     def __init__(
         self,
         plan: Plan,
         options: Options,
-        fold: Fold,
+        recorder: RunRecorder,
         reading: Reading,
         stopping: Stopping,
         gateway: GatewayEvents | None,
     ) -> None:
         self._plan = plan
         self._options = options
-        self._fold = fold
+        self._recorder = recorder
         self._reading = reading
         self._stopping = stopping
         self._gateway = gateway
@@ -351,7 +320,7 @@ class Verdict:
             ending = self._judged(exit_code)
             if self._gateway is None:
                 return ending
-            return self._gateway.explain(ending, answer=self._fold.answer)
+            return self._gateway.explain(ending, answer=self._recorder.answer)
         return stopped_ending(wanted)
 
     def keeps_leftovers(self, exit_code: int | None) -> bool:
@@ -377,7 +346,7 @@ class Verdict:
                 error_type=error[0] if error else None,
                 error_message=error[1] if error else None,
                 error_lines=tuple((line.severity, line.message) for line in stream.errors),
-                answer=self._fold.answer,
+                answer=self._recorder.answer,
                 stderr=self._reading.stderr_tail,
                 resume=self._options.resume,
                 total_tokens=stats.total_tokens if stats else None,

@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Protocol
 
 from geminids.events.from_journal import JournalTranslator, Truth, at_of, with_truth
-from geminids.events.ledger import Ledger
 from geminids.events.model import Event, ToolFinished
 from geminids.launch.plan import Plan
 from geminids.log import get_logger
 from geminids.options import Options
-from geminids.redact import Redactor
+from geminids.run.recorder import RunRecorder
 from geminids.sessions.follow import Follower
 from geminids.wire.journal import Header, Message, decode_record
 
@@ -130,8 +129,7 @@ class Journal:
         self,
         merge: Merge,
         stream: Heard,
-        ledger: Ledger,
-        redactor: Redactor,
+        recorder: RunRecorder,
         find: FindFile,
         resumed: Path | None = None,
         resumed_id: str | None = None,
@@ -141,11 +139,10 @@ class Journal:
         self._since = since if resumed is not None else 0
         self._merge = merge
         self._stream = stream
-        self._ledger = ledger
-        self._redactor = redactor
+        self._recorder = recorder
         self._find = find
-        self._main: Translator = translator or JournalTranslator(ledger, redactor)
-        self._agents = Subagents(merge, stream, ledger, redactor)
+        self._main: Translator = translator or JournalTranslator(recorder, recorder.redactor)
+        self._agents = Subagents(merge, stream, recorder)
         self._follower: Follower | None = None
         self._search_at, self._search_gap = 0.0, _IDLE
         self._header_seen = False
@@ -191,8 +188,10 @@ class Journal:
                 # Anybody can write to these files, the agent too: nothing in them may cost the run.
                 _log.warning("the session journal is not followed any more", error=error)
                 self._given_up, self._merge.following = True, False
-                told = self._redactor.text(f"{type(error).__name__}: {error}")
-                self._merge.add([self._ledger.notice("warning", "journal", f"not followed any more: {told}")])
+                told = self._recorder.redact(f"{type(error).__name__}: {error}")
+                self._merge.add(
+                    [self._recorder.notice("warning", "journal", f"not followed any more: {told}")]
+                )
         self._merge.release()
 
     def _look(self) -> None:
@@ -247,8 +246,7 @@ def journal_of_run(
     options: Options,
     merge: Merge,
     stream: Heard,
-    ledger: Ledger,
-    redactor: Redactor,
+    recorder: RunRecorder,
     *,
     since: int,
 ) -> Journal:
@@ -258,8 +256,7 @@ def journal_of_run(
     return Journal(
         merge,
         stream,
-        ledger,
-        redactor,
+        recorder,
         lambda session_id: journal_of(session_id, plan.cwd, home=options.home, environ=plan.env),
         resumed=plan.resumed,
         resumed_id=options.resume,
@@ -285,11 +282,10 @@ class Subagents:
     is open; else the agent's events wait.
     """
 
-    def __init__(self, merge: Merge, stream: Calls, ledger: Ledger, redactor: Redactor) -> None:
+    def __init__(self, merge: Merge, stream: Calls, recorder: RunRecorder) -> None:
         self._merge = merge
         self._stream = stream
-        self._ledger = ledger
-        self._redactor = redactor
+        self._recorder = recorder
         self._folder: Path | None = None
         self._old: frozenset[str] = frozenset()
         self._listed = 0.0
@@ -368,8 +364,8 @@ class Subagents:
         if call is None and not at_last:
             return None
         self._calls[agent] = call or ""
-        turn = self._stream.agent_turns.get(call or "", self._ledger.turn)
-        return JournalTranslator(self._ledger, self._redactor, parent=call or agent, turn=turn)
+        turn = self._stream.agent_turns.get(call or "", self._recorder.turn)
+        return JournalTranslator(self._recorder, self._recorder.redactor, parent=call or agent, turn=turn)
 
     def _only_call(self, agent: str) -> str | None:
         free = [call for call in self._stream.agent_turns if call not in self._calls.values()]

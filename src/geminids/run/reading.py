@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from geminids.events.from_stream import StreamTranslator, WhyNot
-from geminids.events.ledger import Ledger
 from geminids.events.model import Event, Retry
 from geminids.log import get_logger
 from geminids.process.child import Child
 from geminids.process.lines import LineFramer
 from geminids.redact import Redactor
-from geminids.run.stopping import Deadlines
+from geminids.run.recorder import RunRecorder
+from geminids.run.stopping import Deadlines, Stopping
 from geminids.wire.stderr import Remark, StderrReader
 from geminids.wire.stream_json import decode_block
 
@@ -34,6 +34,8 @@ OnLine = Callable[[str, Sequence[Event]], None]
 _LONGEST_STDERR_LINE = 1024 * 1024
 # A pipe of ours holds a megabyte; what a process that was kept says after that is not the CLI's.
 _MOST_DRAINED = 1024 * 1024
+# Enough of a stop message to recognise it when the CLI repeats it; the CLI escapes its later lines.
+_RECOGNISED = 40
 
 
 class Reading:
@@ -44,17 +46,18 @@ class Reading:
 
     def __init__(
         self,
-        ledger: Ledger,
-        redactor: Redactor,
+        recorder: RunRecorder,
         deadlines: Deadlines,
+        stopping: Stopping,
         put: Put,
         *,
         line_limit: int,
         on_line: OnLine | None,
         why_not: WhyNot | None = None,
     ) -> None:
-        self._ledger = ledger
-        self._redactor = redactor
+        self._recorder = recorder
+        self._redactor = redactor = recorder.redactor
+        self._stopping = stopping
         self._deadlines = deadlines
         self._put = put
         self._on_line = on_line
@@ -62,7 +65,7 @@ class Reading:
         self._stderr_lines = LineFramer(_LONGEST_STDERR_LINE)
         self._stderr = StderrReader()
         self._reports = Reports(redactor)
-        self.stream = StreamTranslator(ledger, redactor, why_not)
+        self.stream = StreamTranslator(recorder, redactor, why_not)
         self.fresh_session = False
         self.retried: tuple[Remark, float] | None = None
         """The last retry that stderr told of, and when (monotonic)."""
@@ -143,7 +146,7 @@ class Reading:
                 what = self._redactor.text(
                     f"on_line failed and is not called again: {type(error).__name__}: {error}"
                 )
-                found.append(self._ledger.notice("error", "on_line", what))
+                found.append(self._recorder.notice("error", "on_line", what))
         return found
 
     def _take_stderr(self, block: bytes) -> None:
@@ -160,20 +163,21 @@ class Reading:
 
     def _is_news(self, remark: Remark) -> bool:
         # A gateway has told each failed request already, with more about it.
-        return remark.code != "retry" or not self._ledger.metered
+        return remark.code != "retry" or not self._recorder.has_gateway
 
     def _told(self, remark: Remark) -> Event:
         retry = Retry(remark.attempt, remark.http_status) if remark.code == "retry" else None
-        # The end of the run says it in our own words: nobody needs to read it twice.
-        stopped = self._ledger.stopped
-        level = "debug" if stopped is not None and stopped in remark.message else remark.level
-        return self._ledger.notice(level, remark.code, remark.message, retry)
+        # The CLI repeats the message with which the gateway stopped it. The end of the run has it already.
+        stop = self._stopping.reason
+        repeated = stop is not None and stop.kind == "gateway" and stop.text[:_RECOGNISED] in remark.message
+        level = "debug" if repeated else remark.level
+        return self._recorder.notice(level, remark.code, remark.message, retry)
 
     def _too_long(self, lines: LineFramer, what: str) -> list[Event]:
         sizes, lines.dropped = lines.dropped, []
         text = f"bytes was dropped (limit {lines.limit:,})"
         return [
-            self._ledger.notice("warning", "line_too_long", f"{what} of {size:,} {text}") for size in sizes
+            self._recorder.notice("warning", "line_too_long", f"{what} of {size:,} {text}") for size in sizes
         ]
 
 

@@ -11,8 +11,9 @@ import msgspec
 from geminids.events.from_stream import StreamTranslator
 from geminids.events.model import Event, Finished, Notice, ToolFinished
 from geminids.redact import Redactor
+from geminids.run.attempt import AttemptFacts
 from geminids.run.cost import usage_of_stats
-from geminids.run.recorder import RunRecorder, Traces, finished_of
+from geminids.run.recorder import RunRecorder
 from geminids.wire.endings import Ending, Evidence, cut_off, judge
 from geminids.wire.stream_json import Init, Message, Odd, Stats, WireLine, decode_block, error_of, stats_of
 
@@ -35,8 +36,7 @@ def events_of_stream(blocks: Iterable[bytes]) -> Iterator[Sequence[Event]]:
 class _Reading:
     def __init__(self) -> None:
         self._recorder = RunRecorder()
-        self._stream = StreamTranslator(self._recorder.ledger, Redactor())
-        self._fold = self._recorder.fold
+        self._stream = StreamTranslator(self._recorder, Redactor())
         self._opening: list[WireLine | Odd] = []
         self._recorder.run_id = ""
         self._began: int | None = None
@@ -56,7 +56,7 @@ class _Reading:
     def finish(self) -> list[Event]:
         opened = self._open() if self._began is None else []
         last: list[Event] = [self._cancelled(event) for event in self._stream.finish()]
-        self._fold.add(last)
+        self._recorder.accumulate(last)
         return [*opened, *last, self._finished()]
 
     def _open(self) -> list[Event]:
@@ -76,7 +76,7 @@ class _Reading:
             pid=0,
             prompt=said.content if isinstance(said, Message) and said.role == "user" else None,
         )
-        self._fold.add([started])
+        self._recorder.accumulate([started])
         return [started, *self._translate(lines)]
 
     def _translate(self, lines: Sequence[WireLine | Odd]) -> list[Event]:
@@ -90,7 +90,7 @@ class _Reading:
                 latest = event.at
                 batch.append(event)
         self._latest = latest
-        self._fold.add(batch)
+        self._recorder.accumulate(batch)
         return batch
 
     def _cancelled(self, event: Event) -> Event:
@@ -103,13 +103,9 @@ class _Reading:
         result = self._stream.result
         stats = stats_of(result.stats) if result else None
         at = max(self._latest, (_ms(result.timestamp) if result else None) or 0)
-        finished, _ = finished_of(
-            self._recorder,
-            self._ending(stats),
-            Traces(session_id=self._stream.session_id),
-            usage_of_stats(stats),
-            began=0.0,
-        )
+        ending = self._ending(stats)
+        facts = AttemptFacts(ending=ending, session_id=self._stream.session_id, usage=usage_of_stats(stats))
+        finished = self._recorder.finished(ending, [facts], began=0.0)
         told = stats.duration_ms if stats else None
         took = at - (self._began or 0) if told is None else told
         return msgspec.structs.replace(finished, at=at, duration_ms=took)
@@ -122,7 +118,7 @@ class _Reading:
             error_type=error[0] if error else None,
             error_message=error[1] if error else None,
             error_lines=tuple((line.severity, line.message) for line in self._stream.errors),
-            answer=self._fold.answer,
+            answer=self._recorder.answer,
             total_tokens=stats.total_tokens if stats else None,
             tool_calls=stats.tool_calls if stats else None,
         )

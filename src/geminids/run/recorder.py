@@ -1,53 +1,256 @@
-"""The events of one run: numbered, accumulated, and queued for the consumer."""
+"""Record the events of one run: number, redact, accumulate and queue them. Nothing else writes events."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from typing import IO, TYPE_CHECKING, Any
 
 import msgspec
 
-from geminids.events.fold import Fold
-from geminids.events.ledger import Ledger
-from geminids.events.model import (
-    AnyEvent,
-    Decision,
-    EndedProcess,
-    Event,
-    Finished,
-    Level,
-    Notice,
-    Started,
-    Usage,
-)
+from geminids.events.accumulator import Accumulator
+from geminids.events.model import AnyEvent, Event, Finished, Level, Started, TokensUsed, Turn
+from geminids.events.numbering import EventNumbers
 from geminids.ids import new_run_id
-from geminids.launch.workspace import Found
 from geminids.log import get_logger
-from geminids.run.cost import Prices
+from geminids.redact import Redactor
+from geminids.run.attempt import AttemptFacts
+from geminids.run.cost import sum_of
 from geminids.run.result import Result
 from geminids.wire.endings import Ending
 
 if TYPE_CHECKING:
     import anyio
 
-__all__ = [
-    "EventStream",
-    "Events",
-    "Outbox",
-    "RunRecorder",
-    "Spool",
-    "Traces",
-    "finished_of",
-    "without_power",
-]
+__all__ = ["EventQueue", "RunRecorder"]
 
 _log = get_logger("run")
 
 
-class Spool:
+class RunRecorder(EventNumbers):
+    """The only writer of a run's events.
+
+    Sources take numbers from it and hand their events to `emit`; translators take numbers themselves because a stamp
+    on emit would copy each event. `redactor` masks the secrets of the attempt that runs now.
+    """
+
+    def __init__(self, run_id: str | None = None) -> None:
+        super().__init__()
+        self.run_id = run_id or new_run_id()
+        self.redactor = Redactor()
+        self.observer: Callable[[Sequence[Event]], None] | None = None
+        """Called with each batch that is emitted: the stall watch of the attempt."""
+        self._accumulator = Accumulator()
+        self._queue = EventQueue()
+
+    def emit(self, events: Sequence[Event], size: int = 0) -> None:
+        """Emit events; `size` is how many bytes of output they stand for."""
+        if self.observer is not None:
+            self.observer(events)
+        self._accumulator.add(events)
+        self._queue.put(events, size)
+
+    def emit_notice(self, level: Level, code: str, message: str, *, wait_s: float | None = None) -> None:
+        """Make a notice and emit it."""
+        self.emit([self.notice(level, code, self.redact(message), wait_s=wait_s)])
+
+    def relay(self, batch: Sequence[Event]) -> None:
+        """Queue events that another recorder has numbered and accumulated."""
+        self._queue.put(batch)
+
+    def redact(self, text: str) -> str:
+        """The text with every known secret masked."""
+        return self.redactor.text(text)
+
+    async def take(self) -> Sequence[Event] | None:
+        """The next batch for the consumer; None after the last."""
+        return await self._queue.take()
+
+    def close(self) -> None:
+        """No more events will come."""
+        self._queue.close()
+
+    # What has been recorded so far.
+
+    @property
+    def text(self) -> str:
+        """All text of the last attempt."""
+        return self._accumulator.text
+
+    @property
+    def answer(self) -> str:
+        """The text of the last attempt after its last tool."""
+        return self._accumulator.answer
+
+    @property
+    def tool_calls(self) -> int:
+        """How many tools all attempts have called."""
+        return self._accumulator.tool_calls
+
+    @property
+    def requests(self) -> list[TokensUsed]:
+        """The requests of the last attempt."""
+        return self._accumulator.tokens
+
+    def turns(self) -> tuple[Turn, ...]:
+        """The conversation of the last attempt."""
+        return self._accumulator.turns(self.redact)
+
+    def accumulate(self, events: Sequence[Event]) -> None:
+        """Take events into account without queueing them: whoever reads a recording passes them on itself."""
+        self._accumulator.add(events)
+
+    # Its first event and its last.
+
+    def started(self, *, at: int | None = None, **fields: Any) -> Started:
+        """Make the first event of an attempt; `fields` are those that are not the same for every event."""
+        return Started(
+            at=int(time.time() * 1000) if at is None else at,
+            seq=self.next(),
+            attempt=self.attempt,
+            turn=self.turn,
+            run_id=self.run_id,
+            **fields,
+        )
+
+    def finished(
+        self,
+        ending: Ending,
+        attempts: Sequence[AttemptFacts],
+        *,
+        began: float,
+        clear_session: bool = False,
+        value: Any = None,
+    ) -> Finished:
+        """Make the last event. `attempts` are those that were started; `began` is a monotonic time."""
+        last = attempts[-1] if attempts else AttemptFacts(ending=ending)
+        usage = sum_of([one.usage for one in attempts]) if len(attempts) > 1 else last.usage
+        spent = self._accumulator
+        return Finished(
+            at=int(time.time() * 1000),
+            seq=self.next(),
+            attempt=self.attempt,
+            turn=self.turn,
+            run_id=self.run_id,
+            outcome=ending.outcome,
+            failure=ending.failure,
+            reason=ending.reason,
+            # Redact once more: a secret with one half before a tool call and one behind it is complete only here.
+            text=self.redact(spent.text),
+            answer=self.redact(spent.answer),
+            session_id=last.session_id,
+            clear_session=ending.clear_session or clear_session,
+            usage=usage,
+            attempts=spent.attempts,
+            exit_code=last.exit_code,
+            duration_ms=int((time.monotonic() - began) * 1000),
+            ended=tuple(process for one in attempts for process in one.ended),
+            complete=last.complete,
+            decisions=tuple(decision for one in attempts for decision in one.decisions),
+            value=value,
+            stall=last.stall if ending.outcome == "timed_out" else None,
+            cost=last.bill.total([*spent.earlier, *spent.tokens], usage) if last.bill else None,
+            finish_reason=last.finish_reason,
+            discarded=tuple(spent.discarded),
+        )
+
+    def finish(self, finished: Finished) -> Result:
+        """Emit the last event and close the queue; return the result."""
+        result = self.result_of(finished)
+        self._queue.put([finished])
+        self._queue.close()
+        return result
+
+    def result_of(self, finished: Finished) -> Result:
+        """The result that belongs to a last event, with the conversation of all events before it."""
+        # `finished.text` may be redacted by another process: turns must begin at places in that text.
+        text = self._accumulator.text
+        redact = self.redact
+
+        def redacted(part: str) -> str:
+            return finished.text if part == text else redact(part)
+
+        conversation = self._accumulator.conversation(redacted) if self._accumulator.attempts else b""
+        return Result.of(finished, conversation)
+
+
+_LIMIT = 4 * 1024 * 1024
+# A line of one byte makes an event of some two hundred.
+_LEAST = 100
+
+
+class EventQueue:
+    """Passes batches of events from the run to its consumer. `put` never waits.
+
+    A slow consumer must not slow the CLI down. More than 4 MB go to a file without a name. Whole batches cross from
+    one task to the other: an anyio memory stream passes ten times fewer events.
+    """
+
+    def __init__(self) -> None:
+        # In the order of arrival: in memory, in the file, and what the file did not take.
+        self._batches: deque[tuple[Sequence[Event], int]] = deque()
+        self._size = 0
+        self._file = _OverflowFile()
+        self._overflow: deque[Sequence[Event]] = deque()
+        self._closed = False
+        self._changed: anyio.Event | None = None
+
+    def put(self, batch: Sequence[Event], size: int = 0) -> None:
+        """Put a batch in; `size` is how many bytes of output it stands for."""
+        if not batch:
+            return
+        size = max(size, _LEAST * len(batch))
+        if not (self._file or self._overflow) and (not self._batches or self._size + size <= _LIMIT):
+            self._batches.append((batch, size))
+            self._size += size
+        else:
+            self._put_aside(batch)
+        self._wake()
+
+    def close(self) -> None:
+        """No more batches will come."""
+        self._closed = True
+        self._wake()
+
+    async def take(self) -> Sequence[Event] | None:
+        """The next batch, or None after the last."""
+        import anyio
+
+        while True:
+            if self._batches:
+                batch, size = self._batches.popleft()
+                self._size -= size
+                return batch
+            if self._file:
+                return self._file.take()
+            if self._overflow:
+                return self._overflow.popleft()
+            if self._closed:
+                self._file.close()
+                return None
+            if self._changed is None:
+                self._changed = anyio.Event()
+            await self._changed.wait()
+
+    def _put_aside(self, batch: Sequence[Event]) -> None:
+        try:
+            if not self._overflow:
+                self._file.put(batch)
+                return
+        except OSError as error:
+            # A full disk costs memory, not events.
+            _log.warning("events that nobody has read yet stay in memory", error=error)
+        self._overflow.append(batch)
+
+    def _wake(self) -> None:
+        waiting, self._changed = self._changed, None
+        if waiting is not None:
+            waiting.set()
+
+
+class _OverflowFile:
     """A file without a name, which nobody else can open and which is gone with this process."""
 
     def __init__(self) -> None:
@@ -100,229 +303,7 @@ class Spool:
         while at < self._begin + size:
             part = os.pread(self._file.fileno(), self._begin + size - at, at)
             if not part:
-                raise OSError("the spool of events ended early")
+                raise OSError("the overflow file of events ended early")
             parts.append(part)
             at += len(part)
         return b"".join(parts)
-
-
-_LIMIT = 4 * 1024 * 1024
-# A line of one byte makes an event of some two hundred.
-_LEAST = 100
-
-
-class Outbox:
-    """A lane puts batches in and never waits; a consumer takes them out.
-
-    The CLI must not feel a slow consumer: it calls process.exit without waiting for its stdout, so that what does
-    not fit into the pipe at that moment, its result included, is lost. Whole batches cross from one task to the
-    other: an anyio memory stream passes ten times fewer events.
-    """
-
-    def __init__(self) -> None:
-        # In the order of arrival: what is in memory, what is on disk, and what the disk did not take.
-        self._batches: deque[tuple[Sequence[Event], int]] = deque()
-        self._size = 0
-        self._spool = Spool()
-        self._overflow: deque[Sequence[Event]] = deque()
-        self._closed = False
-        self._changed: anyio.Event | None = None
-
-    def put(self, batch: Sequence[Event], size: int = 0) -> None:
-        """Put a batch in; `size` is how many bytes of output it stands for."""
-        if not batch:
-            return
-        size = max(size, _LEAST * len(batch))
-        if not (self._spool or self._overflow) and (not self._batches or self._size + size <= _LIMIT):
-            self._batches.append((batch, size))
-            self._size += size
-        else:
-            self._put_aside(batch)
-        self._wake()
-
-    def close(self) -> None:
-        """No more batches will come."""
-        self._closed = True
-        self._wake()
-
-    async def take(self) -> Sequence[Event] | None:
-        """The next batch, or None after the last."""
-        import anyio
-
-        while True:
-            if self._batches:
-                batch, size = self._batches.popleft()
-                self._size -= size
-                return batch
-            if self._spool:
-                return self._spool.take()
-            if self._overflow:
-                return self._overflow.popleft()
-            if self._closed:
-                self._spool.close()
-                return None
-            if self._changed is None:
-                self._changed = anyio.Event()
-            await self._changed.wait()
-
-    def _put_aside(self, batch: Sequence[Event]) -> None:
-        try:
-            if not self._overflow:
-                self._spool.put(batch)
-                return
-        except OSError as error:
-            # A full disk costs memory, not events.
-            _log.warning("events that nobody has read yet stay in memory", error=error)
-        self._overflow.append(batch)
-
-    def _wake(self) -> None:
-        waiting, self._changed = self._changed, None
-        if waiting is not None:
-            waiting.set()
-
-
-class Events:
-    """The events one by one. No generator: a cancelled wait would end it, and the rest would be lost."""
-
-    def __init__(self, outbox: Outbox) -> None:
-        self._outbox = outbox
-        self._batch: Iterator[Event] = iter(())
-
-    def __aiter__(self) -> Events:
-        return self
-
-    async def __anext__(self) -> Event:
-        while True:
-            for event in self._batch:
-                return event
-            batch = await self._outbox.take()
-            if batch is None:
-                raise StopAsyncIteration
-            self._batch = iter(batch)
-
-
-class Traces(msgspec.Struct, frozen=True, kw_only=True):
-    """What an attempt leaves behind. `redacted` takes secrets out of a text."""
-
-    session_id: str | None
-    exit_code: int | None = None
-    ended: tuple[EndedProcess, ...] = ()
-    complete: bool = False
-    decisions: tuple[Decision, ...] = ()
-    prices: Prices | None = None
-    finish_reason: str | None = None
-    redacted: Callable[[str], str] = str
-
-
-def finished_of(
-    recorder: RunRecorder,
-    ending: Ending,
-    traces: Traces | None,
-    usage: Usage | None,
-    *,
-    began: float,
-    clear_session: bool = False,
-    conversation: bytes = b"",
-    value: Any = None,
-) -> tuple[Finished, Result]:
-    """The last event and the result, the same for both transports; `traces` is None if nothing was started."""
-    fold, ledger = recorder.fold, recorder.ledger
-    found = traces or Traces(session_id=None, redacted=lambda text: "")
-    finished = Finished(
-        at=int(time.time() * 1000),
-        seq=ledger.next(),
-        attempt=ledger.attempt,
-        turn=ledger.turn,
-        run_id=recorder.run_id,
-        outcome=ending.outcome,
-        failure=ending.failure,
-        reason=ending.reason,
-        # Once more: a secret whose halves stand before and after a tool call is whole only here.
-        text=found.redacted(fold.text),
-        answer=found.redacted(fold.answer),
-        session_id=found.session_id,
-        clear_session=ending.clear_session or clear_session,
-        usage=usage,
-        attempts=fold.attempts,
-        exit_code=found.exit_code,
-        duration_ms=int((time.monotonic() - began) * 1000),
-        ended=found.ended,
-        complete=found.complete,
-        decisions=found.decisions,
-        value=value,
-        stall=ledger.stall if ending.outcome == "timed_out" else None,
-        cost=found.prices.total([*fold.earlier, *fold.tokens], usage) if found.prices else None,
-        finish_reason=found.finish_reason,
-        discarded=tuple(fold.discarded),
-    )
-    return finished, Result.of(finished, conversation)
-
-
-class RunRecorder:
-    """Numbers events (`ledger`), accumulates what the end must say (`fold`), and queues them (`outbox`)."""
-
-    def __init__(self, outbox: Outbox | None = None) -> None:
-        self.run_id = new_run_id()
-        self.ledger = Ledger()
-        self.fold = Fold()
-        self.outbox = Outbox() if outbox is None else outbox
-
-    def put(self, events: Sequence[Event], size: int = 0) -> None:
-        """Emit events; `size` is how many bytes of output they stand for."""
-        self.fold.add(events)
-        self.outbox.put(events, size)
-
-    def notice(self, level: Level, code: str, message: str) -> None:
-        """Emit a notice."""
-        self.outbox.put([self.ledger.notice(level, code, message)])
-
-    def started(self, *, at: int | None = None, **fields: Any) -> Started:
-        """The first event of an attempt; `fields` are those that are not the same for every event."""
-        ledger = self.ledger
-        return Started(
-            at=int(time.time() * 1000) if at is None else at,
-            seq=ledger.next(),
-            attempt=ledger.attempt,
-            turn=ledger.turn,
-            run_id=self.run_id,
-            **fields,
-        )
-
-
-class EventStream:
-    """The events of a run, one by one or in batches."""
-
-    def __init__(self, outbox: Outbox) -> None:
-        self._outbox = outbox
-        self._events = Events(outbox)
-
-    def __aiter__(self) -> AsyncIterator[Event]:
-        # One for all: who breaks out, or is cancelled, and iterates again goes on where they were.
-        return self._events
-
-    async def next_batch(self) -> Sequence[Event] | None:
-        """The events that have come since the last batch; waits for one, None after the last."""
-        return await self._outbox.take()
-
-
-_CODE = "workspace"
-
-
-def without_power(found: Sequence[Found], ledger: Ledger) -> Iterator[Notice]:
-    """One sentence for people, then each thing by name.
-
-    An `.env` that does not speak of Gemini is no news to anybody: then there is no such sentence.
-    """
-    if any(one.kind != "env file" or one.name for one in found):
-        kinds = Counter(one.kind for one in found)
-        counted = ", ".join(_counted(kind, count) for kind, count in kinds.items())
-        text = f"this folder is not trusted, and so without power: {counted} (trust_workspace gives it)"
-        yield ledger.notice("warning", _CODE, text)
-    for one in found:
-        yield ledger.notice("info", _CODE, f"{one} has no power in this run")
-
-
-def _counted(kind: str, count: int) -> str:
-    if count == 1:
-        return f"1 {kind}"
-    return f"{count} {kind.removesuffix('y')}ies" if kind.endswith("y") else f"{count} {kind}s"

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, Generic
 import msgspec
 
 from geminids.errors import RunFailed, SessionError
+from geminids.events.accumulator import turns_of
 from geminids.events.cost import Cost
-from geminids.events.fold import turns_of
 from geminids.events.model import Decision, EndedProcess, Finished, Turn, Usage
 from geminids.events.stall import Stall
+from geminids.launch.refused import Refused
 from geminids.log import get_logger
 from geminids.outcome import Failure, FailureKind, Outcome
 from geminids.wire.endings import Ending
@@ -28,7 +29,7 @@ else:
 
     T = TypeVar("T")
 
-__all__ = ["Result", "cannot_lock", "our_fault", "spawn_failed"]
+__all__ = ["Result", "ending_of_error", "our_fault"]
 
 _log = get_logger("run")
 
@@ -120,15 +121,22 @@ def our_fault(error: Exception, redacted: Callable[[str], str]) -> Ending:
     return Ending("failed", message, failure)
 
 
-def cannot_lock(error: SessionError) -> Ending:
-    """The session could not be held: its folder cannot be used."""
-    hint = error.hint or hint_for("config")
-    failure = Failure(kind="config", message=error.message, retryable=False, hint=hint)
-    return Ending("failed", error.message, failure)
+def ending_of_error(error: Exception, cwd: str, redacted: Callable[[str], str]) -> Ending:
+    """How a run ends that could not be started."""
+    if isinstance(error, Refused):
+        return Ending("failed", error.failure.message, error.failure)
+    if isinstance(error, SessionError):
+        # The session could not be locked: its folder cannot be used.
+        hint = error.hint or hint_for("config")
+        failure = Failure(kind="config", message=error.message, retryable=False, hint=hint)
+        return Ending("failed", error.message, failure)
+    if isinstance(error, OSError):
+        return _spawn_failed(error, cwd)
+    return our_fault(error, redacted)
 
 
-def spawn_failed(error: OSError, cwd: str) -> Ending:
-    """The system said no: which of CLI, folder and system is it?"""
+def _spawn_failed(error: OSError, cwd: str) -> Ending:
+    """The system refused: is it the CLI, the folder or the system?"""
     kind: FailureKind = "crashed"
     message = f"the CLI could not be started: {error.strerror or error}"
     if not os.path.isdir(cwd) or not os.access(cwd, os.X_OK):

@@ -9,20 +9,19 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from geminids.errors import GeminidsError, SessionError
-from geminids.events.model import Event, Level
-from geminids.gateway.request_log import RequestLog
-from geminids.launch.plan import Refused, look_ahead
+from geminids.events.model import Level
+from geminids.launch.plan import look_ahead
 from geminids.log import get_logger
 from geminids.options import Options
-from geminids.run.attempting import Attempting, Lanes
-from geminids.run.attempts import Attempts
 from geminids.run.claim import Claim, busy
 from geminids.run.lease import RunLease
+from geminids.run.loop import AttemptLoop
 from geminids.run.reading import OnLine
-from geminids.run.recorder import EventStream, RunRecorder, finished_of
-from geminids.run.result import Result, cannot_lock, our_fault, spawn_failed
-from geminids.run.stopping import see_through
+from geminids.run.recorder import RunRecorder
+from geminids.run.result import ending_of_error
+from geminids.run.stopping import StopReason, see_through
+from geminids.run.stream import BY_CALLER, EventStream
+from geminids.run.transport import RunStarter
 from geminids.wire.endings import Ending
 
 if TYPE_CHECKING:
@@ -36,8 +35,6 @@ if TYPE_CHECKING:
 __all__ = ["Run"]
 
 _log = get_logger("run")
-
-_BY_CALLER = "interrupted by the caller"
 
 
 class Run(EventStream):
@@ -54,29 +51,30 @@ class Run(EventStream):
         budgets: Sequence[Purse] = (),
         wanted: Wanted | None = None,
     ) -> None:
-        self._recorder = recorder = RunRecorder()
-        super().__init__(recorder.outbox)
-        self.id = recorder.run_id
+        recorder = RunRecorder()
+        super().__init__(recorder)
         self.options = options
-        self._claim = Claim(self.id)
-        self._waits = False
-        self._stop_waiting: str | None = None
         self._began = time.monotonic()
         self._launched = False
-        self._result: Result | None = None
+        self._waits = False
+        self._stop_waiting: str | None = None
         self._done: anyio.Event | None = None
         self._tasks: TaskGroup | None = None
-        self._lease = RunLease(options, budgets=budgets)
-        log = RequestLog(self.id, self._whereabouts, free=options.offline or options.replay is not None)
         if wanted is None and options.schema is not None:
             from geminids.run.wanted import wanted_of
 
             wanted = wanted_of(options.schema)
-        self._attempts = Attempts(prompt, options, wanted)
-        self._lanes = Lanes(recorder, self._on_session, on_line, on_permission, self._lease, log)
-        self._tries = Attempting(self._attempts, self._lanes, self._claim, recorder)
+        self._starter = RunStarter(
+            recorder,
+            Claim(self.id),
+            RunLease(options, budgets=budgets),
+            free=options.offline or options.replay is not None,
+            on_line=on_line,
+            on_permission=on_permission,
+        )
+        self._loop = AttemptLoop(prompt, options, recorder, self._starter, wanted)
         for notice in notices:
-            recorder.notice(*notice)
+            recorder.emit_notice(*notice)
 
     def launch(self) -> None:
         """Spawn the CLI now, before an event loop runs; entering the block does it otherwise."""
@@ -84,77 +82,50 @@ class Run(EventStream):
             return
         self._launched = True
         self._began = time.monotonic()
+        claim = self._starter.claim
         try:
-            self.options = self._claim.look_up(self.options)
-            if self._claim.fresh is not None:
-                told = f"a new session is begun: {self._claim.fresh}"
-                self._recorder.notice("warning", "fresh_session", told)
-            holder = self._claim.take(self._session)
+            self.options = claim.look_up(self.options)
+            if claim.fresh is not None:
+                text = f"a new session is begun: {claim.fresh}"
+                self._recorder.emit_notice("warning", "fresh_session", text)
+            holder = claim.take(self._session)
             if holder is None:
-                self._spawn()
+                self._start()
             elif self.options.when_busy == "fail":
                 failure = busy(str(self._session), holder)
                 self._finish(Ending("failed", failure.message, failure))
             else:
                 self._waits = True
-                told = f"waiting for session {self._session}, in use by {holder}"
-                self._recorder.notice("warning", "session_busy", told)
-        except SessionError as error:
-            self._finish(cannot_lock(error))
-        except Refused as refused:
-            self._finish(Ending("failed", refused.failure.message, refused.failure))
+                text = f"waiting for session {self._session}, in use by {holder}"
+                self._recorder.emit_notice("warning", "session_busy", text)
         except Exception as error:
-            self._finish(our_fault(error, self._tries.redacted))
+            self._finish(ending_of_error(error, self._starter.cwd, self._recorder.redact))
 
     @property
     def _session(self) -> str | None:
         """The session that the caller has named, to go on with it or to begin it."""
         return self.options.resume or self.options.session_id
 
-    def _spawn(self) -> None:
+    def _start(self) -> None:
         try:
-            try:
-                self._tries.begin(self.options, self._began)
-            except OSError as error:
-                self._finish(spawn_failed(error, self._lanes.cwd))
-            else:
-                self._lease.begin()
-        except Refused as refused:
-            self._finish(Ending("failed", refused.failure.message, refused.failure))
+            self._loop.start(self.options, self._began)
+            self._starter.lease.begin()
         except Exception as error:
-            self._finish(our_fault(error, self._tries.redacted))
-
-    def _on_session(self, session_id: str) -> list[Event]:
-        """A new session has its id: nobody else shall resume it while this run goes on."""
-        try:
-            self._claim.take(session_id)
-        except SessionError as error:
-            return [self._recorder.ledger.notice("warning", "session_busy", error.message)]
-        return []
+            self._finish(ending_of_error(error, self._starter.cwd, self._recorder.redact))
 
     @property
     def pid(self) -> int | None:
         """The CLI's pid, or None where nothing was spawned."""
-        return self._tries.lane.pid if self._tries.lane else None
+        return self._loop.attempt.pid if self._loop.attempt else None
 
     @property
     def mark(self) -> str | None:
         """What every process of this run carries in its environment."""
-        return str(self._tries.lane.mark) if self._tries.lane else None
+        return str(self._loop.attempt.mark) if self._loop.attempt else None
 
-    @property
-    def result(self) -> Result:
-        """How the run ended; raises `GeminidsError` while it goes on."""
-        if self._result is None:
-            raise GeminidsError(
-                "the run is not over yet", hint="Read its events to the end, or leave its block."
-            )
-        return self._result
-
-    def stop(self, reason: str = _BY_CALLER) -> None:
-        """Ask the run to end; asked again, it is ended at once. The events say when it has."""
-        if self._tries.lane is not None:
-            self._tries.stop(reason)
+    def stop(self, reason: str = BY_CALLER) -> None:
+        if self._loop.attempt is not None:
+            self._loop.stop(StopReason("caller", reason))
         elif self._waits:
             self._stop_waiting = self._stop_waiting or reason
         elif not self._launched:
@@ -170,7 +141,7 @@ class Run(EventStream):
             await anyio.to_thread.run_sync(look_ahead, self.options)
             self.launch()
         self._done = anyio.Event()
-        if self._tries.lane is None and not self._waits:
+        if self._loop.attempt is None and not self._waits:
             self._done.set()
             return self
         tasks = anyio.create_task_group()
@@ -185,8 +156,8 @@ class Run(EventStream):
         if self._tasks is None:
             return
         assert self._done is not None
-        if self._tries.lane is not None:
-            self._tries.leave(_BY_CALLER)
+        if self._loop.attempt is not None:
+            self._loop.leave(StopReason("caller", BY_CALLER))
         else:
             self.stop()
         try:
@@ -197,80 +168,52 @@ class Run(EventStream):
             await self._tasks.__aexit__(None, None, None)
 
     async def _drive(self) -> None:
-        """See the lane through, whatever becomes of the consumer: leaving the block asks it to stop."""
+        """Drive the attempts, whatever becomes of the consumer: leaving the block asks them to stop."""
         import anyio
 
         assert self._done is not None
         with anyio.CancelScope(shield=True):
-            if self._waits:
-                await self._wait_for_session()
-            if self._tries.lane is None:
-                self._done.set()
-                return
             try:
-                ending = await self._tries.through()
+                if self._waits:
+                    await self._wait_for_session()
+                if self._loop.attempt is not None:
+                    self._finish(await self._loop.drive())
             except Exception as error:
-                ending = our_fault(error, self._tries.redacted)
-            except BaseException:
-                # An event loop that is taken down: all was killed at once, and the run still says how it ended.
-                self._finish(self._tries.lane.ending())
-                self._done.set()
-                raise
-            try:
-                self._finish(ending)
+                self._finish(ending_of_error(error, self._starter.cwd, self._recorder.redact))
             finally:
+                if self._result is None:
+                    # The event loop is taken down: all was killed at once, and the run still says how it ended.
+                    facts = self._loop.facts
+                    self._finish(facts[-1].ending if facts else Ending("interrupted", BY_CALLER))
                 self._done.set()
-                self._outbox.close()
+                self._recorder.close()
 
     async def _wait_for_session(self) -> None:
-        """Wait until the session is free, then spawn; the caller's patience and `timeout` hold here too."""
+        """Wait until the session is free, then start; the caller's patience and `timeout` hold here too."""
         timeout = self.options.timeout
         until = None if timeout is None else self._began + timeout
         try:
-            free = await self._claim.wait(str(self._session), lambda: self._stop_waiting is None, until)
-        except Exception as error:
-            self._finish(our_fault(error, self._tries.redacted))
-            return
+            claim = self._starter.claim
+            free = await claim.wait(str(self._session), lambda: self._stop_waiting is None, until)
         finally:
             self._waits = False
         if free:
-            self._spawn()
+            self._start()
         elif self._stop_waiting is not None:
             self._finish(Ending("interrupted", self._stop_waiting))
         else:
             self._finish(Ending("timed_out", f"timed out after {timeout:g} s of waiting for the session"))
 
-    def _whereabouts(self) -> tuple[str | None, str | None]:
-        return (lane.session_id if (lane := self._tries.lane) else None), self._lanes.cwd
-
     def _finish(self, ending: Ending) -> None:
-        """Say how it ended, once, and let go of all that the run has held."""
-        lane, recorder = self._tries.lane, self._recorder
-        try:
-            usage = self._attempts.usage(self._tries.usage())
-            conversation = recorder.fold.conversation(lane.redacted) if lane else b""
-        except Exception as error:
-            # A mistake of ours about tokens must not cost the caller the ending.
-            _log.error("the tokens of the run cannot be added up", error=error)
-            recorder.notice("error", "protocol", f"tokens: {type(error).__name__}: {error}")
-            usage, conversation = None, b""
-        if self._lanes.scratch is not None:
-            self._lanes.scratch.close()
-        self._claim.release()
-        fresh = self._claim.fresh is not None and self.options.fresh
-        finished, self._result = finished_of(
-            recorder,
-            ending,
-            lane.traces() if lane else None,
-            usage,
-            began=self._began,
-            clear_session=fresh,
-            conversation=conversation,
-            value=self._attempts.plain,
+        """Emit the last event, once, and let go of all that the run has held."""
+        if self._result is not None:
+            return
+        retries, claim = self._loop.retries, self._starter.claim
+        fresh = claim.fresh is not None and self.options.fresh
+        self._starter.release()
+        finished = self._recorder.finished(
+            ending, self._loop.facts, began=self._began, clear_session=fresh, value=retries.plain
         )
-        finished = msgspec.structs.replace(finished, ended=(*self._tries.ended, *finished.ended))
-        value = self._attempts.value if ending.outcome == "success" else None
-        self._result = msgspec.structs.replace(self._result, ended=finished.ended, value=value)
-        self._outbox.put([finished])
-        self._outbox.close()
-        self._lease.close()
+        value = retries.value if ending.outcome == "success" else None
+        self._result = msgspec.structs.replace(self._recorder.finish(finished), value=value)
+        self._starter.lease.close()

@@ -6,16 +6,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from geminids.events.from_stream import StreamTranslator
-from geminids.events.ledger import Ledger
 from geminids.events.model import Event
 from geminids.launch.plan import Plan
 from geminids.options import Options
 from geminids.process.child import Child
-from geminids.redact import Redactor
 from geminids.run.cost import load_prices_early
-from geminids.run.journal import Merge, Put
+from geminids.run.journal import Merge
 from geminids.run.reading import OnLine, Reading
-from geminids.run.stopping import Deadlines
+from geminids.run.recorder import RunRecorder
+from geminids.run.stopping import Deadlines, Stopping
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
@@ -35,25 +34,23 @@ class Sources:
         self,
         plan: Plan,
         options: Options,
-        ledger: Ledger,
-        redactor: Redactor,
+        recorder: RunRecorder,
         deadlines: Deadlines,
-        put: Put,
+        stopping: Stopping,
         on_line: OnLine | None,
         on_session: OnSession | None,
     ) -> None:
         self._plan = plan
         self._options = options
-        self._ledger = ledger
-        self._redactor = redactor
+        self._recorder = recorder
         self._on_session = on_session
-        self._merge = Merge(put)
+        self._merge = Merge(recorder.emit)
         self._tools_ended = 0
         self._journal: Journal | None = None
         self.reading = Reading(
-            ledger,
-            redactor,
+            recorder,
             deadlines,
+            stopping,
             self._read,
             line_limit=options.line_limit,
             on_line=on_line,
@@ -82,8 +79,7 @@ class Sources:
             self._options,
             self._merge,
             self.stream,
-            self._ledger,
-            self._redactor,
+            self._recorder,
             since=since,
         )
         tasks.start_soon(self._journal.watch)

@@ -11,7 +11,7 @@ import msgspec
 from geminids.errors import OptionsError
 from geminids.log import get_logger
 
-__all__ = ["Wanted", "wanted_of"]
+__all__ = ["Wanted", "schema_option", "wanted_of"]
 
 _log = get_logger("run")
 
@@ -71,6 +71,14 @@ def wanted_of(given: Any) -> Wanted:
         made = Wanted(_text(schema), given, by_pydantic)
     _check(made.schema)
     return made
+
+
+def schema_option(given: Any) -> tuple[Wanted | None, str | None]:
+    """The schema of an answer and its text, which is what `Options.schema` holds."""
+    if given is None:
+        return None, None
+    wanted = wanted_of(given)
+    return wanted, wanted.text
 
 
 def _refused(why: str) -> OptionsError:

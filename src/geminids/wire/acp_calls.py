@@ -195,9 +195,16 @@ class Stopped(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Opened(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A session that was made."""
+    """A session that was made. `models` says which model it has."""
 
     session_id: str
+    models: Any = None
+
+    @property
+    def model(self) -> str | None:
+        """The model that the session has until another one is set."""
+        model = self.models.get("currentModelId") if isinstance(self.models, dict) else None
+        return model if isinstance(model, str) else None
 
 
 class _Quota(msgspec.Struct, frozen=True, kw_only=True):

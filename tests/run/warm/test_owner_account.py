@@ -7,10 +7,10 @@ from typing import Any
 
 import anyio
 
-from geminids.events.ledger import Ledger
 from geminids.events.model import Event, Finished, Notice, Started, Text, ToolFinished
+from geminids.events.numbering import EventNumbers
 from geminids.outcome import Failure
-from geminids.run.recorder import Outbox
+from geminids.run.recorder import RunRecorder
 from geminids.run.warm.owner_account import OWNER_GONE, Account
 from geminids.run.warm.owner_wire import Cold, as_line, told_in
 from geminids.wire.endings import Ending
@@ -58,24 +58,24 @@ def _finished(seq: int, text: str = "", outcome: Any = "success", reason: str | 
     return made
 
 
-def _told(outbox: Outbox) -> list[Event]:
+def _told(recorder: RunRecorder) -> list[Event]:
     async def take() -> list[Event]:
-        outbox.close()
+        recorder.close()
         found: list[Event] = []
-        while (batch := await outbox.take()) is not None:
+        while (batch := await recorder.take()) is not None:
             found += batch
         return found
 
     return anyio.run(take)
 
 
-def _account(told: Sequence[Any], *, stopped: bool = False) -> tuple[Account, Outbox]:
-    outbox = Outbox()
-    account = Account(outbox)
+def _account(told: Sequence[Any], *, stopped: bool = False) -> tuple[Account, RunRecorder]:
+    recorder = RunRecorder()
+    account = Account(recorder)
     for one in told:
         # Over the wire and back.
         account.take(told_in(as_line(one)), stopped=stopped)
-    return account, outbox
+    return account, recorder
 
 
 def test_events_pass_as_they_are_and_fold_into_the_result() -> None:
@@ -89,8 +89,8 @@ def test_events_pass_as_they_are_and_fold_into_the_result() -> None:
         _event(Text, 4, turn=2, text="Done."),
         _finished(5, "Let me see. Done."),
     ]
-    account, outbox = _account(events)
-    assert _told(outbox) == events
+    account, recorder = _account(events)
+    assert _told(recorder) == events
     assert account.result is not None
     assert [(turn.text, turn.tools) for turn in account.result.turns] == [
         ("Let me see. ", (tool,)),
@@ -119,17 +119,17 @@ def test_a_run_that_was_never_begun_can_begin_elsewhere() -> None:
         ([Cold(why="too cold")], "too cold"),
         ([notice, _finished(1, outcome="failed", reason="no auth")], "no auth"),
     ):
-        account, outbox = _account(told)
+        account, recorder = _account(told)
         assert account.over
         assert (account.cold, account.result) == (why, None)
-        assert _told(outbox) == []
+        assert _told(recorder) == []
 
 
 def test_a_run_that_was_stopped_is_not_begun_elsewhere() -> None:
     """Nobody wants it any more."""
-    account, outbox = _account([_finished(0, outcome="failed", reason="x")], stopped=True)
+    account, recorder = _account([_finished(0, outcome="failed", reason="x")], stopped=True)
     assert account.cold is None
-    assert len(_told(outbox)) == 1
+    assert len(_told(recorder)) == 1
 
 
 def test_a_failure_after_the_start_is_the_runs_own() -> None:
@@ -142,9 +142,9 @@ def test_a_failure_after_the_start_is_the_runs_own() -> None:
 
 def test_an_owner_that_goes_leaves_an_end_and_the_text_so_far() -> None:
     """Exactly one `Finished`, last, with the next number."""
-    account, outbox = _account([_started(0), _event(Text, 1, text="half an ans")])
+    account, recorder = _account([_started(0), _event(Text, 1, text="half an ans")])
     account.finish(OWNER_GONE, 0.0)
-    finished = _told(outbox)[-1]
+    finished = _told(recorder)[-1]
     assert isinstance(finished, Finished)
     assert (finished.seq, finished.outcome, finished.text) == (2, "failed", "half an ans")
     assert finished.session_id == "s-1"
@@ -154,10 +154,10 @@ def test_an_owner_that_goes_leaves_an_end_and_the_text_so_far() -> None:
 
 def test_what_came_before_the_start_is_told_where_it_ends_there() -> None:
     """A run that is interrupted before it began keeps its notices."""
-    notice = Ledger().notice("info", "x", "before")
-    account, outbox = _account([notice])
+    notice = EventNumbers().notice("info", "x", "before")
+    account, recorder = _account([notice])
     account.finish(Ending("interrupted", "by you"), 0.0)
-    first, last = _told(outbox)
+    first, last = _told(recorder)
     assert first == notice
     assert isinstance(last, Finished)
     assert (last.seq, last.outcome, last.reason) == (1, "interrupted", "by you")

@@ -7,11 +7,11 @@ from typing import Any
 import anyio
 import pytest
 
-from geminids.events.ledger import Ledger
 from geminids.events.model import PermissionAsked, PermissionDecided
 from geminids.launch.permissions import Verdicts
 from geminids.options import Permissions
 from geminids.redact import Redactor
+from geminids.run.recorder import RunRecorder
 from geminids.run.warm.always import Always
 from geminids.run.warm.permission import Desk, Said
 
@@ -44,7 +44,9 @@ def _edit(path: str, **fields: Any) -> PermissionAsked:
 def _desk(
     ask: Any, patience: float | None = 5, verdicts: Verdicts = ASKS, always: Always | None = None
 ) -> Desk:
-    return Desk(Ledger(), Redactor(("hunter2hunter2",)), verdicts, always or Always(), ask, patience)
+    recorder = RunRecorder()
+    recorder.redactor = Redactor(("hunter2hunter2",))
+    return Desk(recorder, verdicts, always or Always(), ask, patience)
 
 
 def _decided(desk: Desk, *asks: PermissionAsked, backend: str = "asyncio") -> list[PermissionDecided]:

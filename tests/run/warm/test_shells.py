@@ -18,11 +18,14 @@ from geminids.run.warm.shells import Shells
 # Says that it is up, waits for the end of its stdin, and starts what it is told to before that.
 _PROGRAM = """
 import subprocess, sys
+children = []
 print("up", flush=True)
 for line in sys.stdin:
     own = line.strip() == "own group"
-    child = subprocess.Popen([sys.executable, "-ISc", "import sys; sys.stdin.read()"], start_new_session=own)
-    print(child.pid, flush=True)
+    wait = [sys.executable, "-ISc", "import sys; sys.stdin.read()"]
+    # A pipe of its own: it would read the lines that are meant for this process.
+    children.append(subprocess.Popen(wait, stdin=subprocess.PIPE, start_new_session=own))
+    print(children[-1].pid, flush=True)
 """
 
 
@@ -70,6 +73,7 @@ class Scene:
             for one in below:
                 one.kill()
             process.communicate()
+            psutil.wait_procs(below, 10)
 
 
 @pytest.fixture

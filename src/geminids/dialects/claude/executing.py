@@ -19,7 +19,7 @@ from geminids.dialects.claude.conversation import (
 )
 from geminids.dialects.claude.tools import claude_tool
 from geminids.errors import OptionsError
-from geminids.events.fold import Fold, turns_of
+from geminids.events.accumulator import Accumulator, turns_of
 from geminids.events.model import (
     Event,
     Finished,
@@ -137,7 +137,7 @@ class _Gathered:
     """What the events of a run say, until it is over."""
 
     def __init__(self) -> None:
-        self._fold = Fold()
+        self._fold = Accumulator()
         self._began: dict[int, int] = {}
         self._started: Started | None = None
         self._finished: Finished | None = None

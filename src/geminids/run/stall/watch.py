@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable, Collection, Hashable, Sequence
 from typing import TYPE_CHECKING
 
-from geminids.events.ledger import Ledger
 from geminids.events.model import Event, Notice
+from geminids.events.stall import Stall
 from geminids.log import get_logger
 from geminids.options import Options
-from geminids.redact import Redactor
+from geminids.run.recorder import RunRecorder
 from geminids.run.stall.explain import EARLY, Reason, level_of, reason_of
 from geminids.run.stall.snapshot import Moment, Situation, Span, key_of, needs_look
 from geminids.run.stopping import Deadlines, StopReason
@@ -43,15 +43,13 @@ class StallWatch:
         self,
         options: Options,
         deadlines: Deadlines,
-        ledger: Ledger,
-        redactor: Redactor,
+        recorder: RunRecorder,
         put: Callable[[list[Event]], None],
         situation: Callable[[], Situation | None],
     ) -> None:
         self._after = options.stall_after
         self._deadlines = deadlines
-        self._ledger = ledger
-        self._redactor = redactor
+        self._recorder = recorder
         self._put = put
         self._situation = situation
         self._heard = self._quiet_since = time.monotonic()
@@ -61,7 +59,8 @@ class StallWatch:
         self._failed = False
         self._prepared: float | None = None
         self._allowed: dict[str, float] = {}
-        ledger.stall = None  # what an attempt before has waited for is not this one's
+        self.stall: Stall | None = None
+        """What the attempt waited for when its silence ended it."""
         self._latest: tuple[Reason, float] | None = None
 
     def saw(self, events: Sequence[Event]) -> None:
@@ -80,8 +79,8 @@ class StallWatch:
             return reason
         if found is None:
             return reason
-        self._ledger.stall = found.stall
-        return StopReason(reason.kind, f"{reason.text}; {self._redactor.text(found.words)}")
+        self.stall = found.stall
+        return StopReason(reason.kind, f"{reason.text}; {self._recorder.redact(found.words)}")
 
     async def watch(self) -> None:
         """Look until cancelled. Whatever goes wrong here is no trouble of the run's."""
@@ -101,8 +100,8 @@ class StallWatch:
     def _confess(self, error: Exception) -> None:
         if not self._failed:
             self._failed = True
-            text = self._redactor.text(f"the stall watch failed: {type(error).__name__}: {error}")
-            self._put([self._ledger.notice("debug", "stall_watch", text)])
+            text = self._recorder.redact(f"the stall watch failed: {type(error).__name__}: {error}")
+            self._put([self._recorder.notice("debug", "stall_watch", text)])
 
     async def _look(self) -> float:
         """Say what there is to say; how many seconds nothing more has to be done."""
@@ -135,8 +134,8 @@ class StallWatch:
         self._told += 1
         if self._latest is not None:
             reason = self._latest[0]
-            words = self._redactor.text(reason.words)
-            notice = self._ledger.notice(level_of(reason.stall), "stall", words, stall=reason.stall)
+            words = self._recorder.redact(reason.words)
+            notice = self._recorder.notice(level_of(reason.stall), "stall", words, stall=reason.stall)
             self._put([notice])
         return 0.0
 
@@ -191,7 +190,7 @@ class StallWatch:
         moment = Moment(
             situation=situation,
             span=Span(max(self._quiet_since, self._heard), time.monotonic(), time.time()),
-            clean=self._redactor.text,
+            clean=self._recorder.redact,
             before=before,
             look=look,
             own=own,

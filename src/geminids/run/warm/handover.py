@@ -8,10 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from geminids.errors import SessionError
-from geminids.events.model import ToolFinished
+from geminids.events.model import ToolFinished, Turn
 from geminids.launch.prompt import MAX_PROMPT_BYTES, MAX_PROMPT_UNITS
 from geminids.options import Options
-from geminids.run.result import Result
 from geminids.sessions.handed_over import FRAME, LAST, Piece, holds_record, taken_apart
 from geminids.sessions.loading import load
 from geminids.sessions.transcript import Entry, Prompt, Said, Tool, entries
@@ -27,10 +26,11 @@ _YOU, _ME = "you said:", "I said:"
 
 
 class Cut(msgspec.Struct, frozen=True):
-    """A turn that came to no good end: the CLI takes it back, prompt and all, and the model knows nothing of it."""
+    """A turn that was stopped or failed. The CLI takes it back, so the model knows nothing of it."""
 
     prompt: str
-    result: Result
+    turns: tuple[Turn, ...]
+    reason: str
 
 
 def conversation_text(
@@ -104,13 +104,13 @@ def _retold(cut: Sequence[Cut], stored: Sequence[Piece]) -> Iterator[Piece]:
         if one.prompt.strip() in kept:
             continue
         yield Piece(_ME, one.prompt)
-        for turn in one.result.turns:
+        for turn in one.turns:
             if turn.text:
                 yield Piece(_YOU, turn.text)
             for tool in turn.tools:
                 if tool.parent is None:
                     yield from _called(tool)
-        yield Piece("this turn was cut off here:", one.result.reason or one.result.outcome)
+        yield Piece("this turn was cut off here:", one.reason)
 
 
 def _missing(prompt: Prompt) -> Iterator[str]:

@@ -9,12 +9,12 @@ from collections.abc import Callable
 import msgspec
 
 from geminids.events.from_acp import AcpTranslator, unified
-from geminids.events.ledger import Ledger
 from geminids.events.model import Change, Event, PermissionAsked, ToolStarted
 from geminids.redact import Redactor
+from geminids.run.recorder import RunRecorder
 from geminids.run.warm.always import Always
 from geminids.run.warm.permission import Desk, Said
-from geminids.run.warm.seat import Seat
+from geminids.run.warm.session import AcpSession
 from geminids.wire.acp import Note, Permission, ToolCall
 
 __all__ = ["OpenAsks", "asked_of", "option_of"]
@@ -26,12 +26,17 @@ class OpenAsks:
     """Keeps what was asked until it is answered. `began` is told of a command that may run now."""
 
     def __init__(
-        self, seat: Seat, desk: Desk, updates: AcpTranslator, ledger: Ledger, began: Callable[[str], None]
+        self,
+        session: AcpSession,
+        desk: Desk,
+        updates: AcpTranslator,
+        recorder: RunRecorder,
+        began: Callable[[str], None],
     ) -> None:
-        self._seat = seat
+        self._session = session
         self._desk = desk
         self._updates = updates
-        self._ledger = ledger
+        self._recorder = recorder
         self._began = began
         self._open: dict[str, tuple[Note, PermissionAsked, float]] = {}
 
@@ -50,7 +55,9 @@ class OpenAsks:
         """The agent asks: what it wants, and the events that say so."""
         assert ask.permission is not None
         started, events = self._updates.asked(ask.permission.tool_call)
-        asked = asked_of(ask.permission, started, self._ledger, self._seat.cwd, self._seat.process.redactor)
+        asked = asked_of(
+            ask.permission, started, self._recorder, self._session.cwd, self._session.process.redactor
+        )
         self._open[asked.id] = (ask, asked, time.monotonic())
         return asked, [*events, asked]
 
@@ -69,14 +76,14 @@ class OpenAsks:
             if asked.command is not None:
                 self._began(asked.id)
         # First the answer: the tool need not wait for whoever reads the events.
-        self._seat.process.connection.answer(ask, option)
+        self._session.process.connection.answer(ask, option)
         add(events)
 
     def leave(self, reason: str | None, add: Callable[[list[Event]], None]) -> None:
         """Nobody's answer is waited for any longer."""
         for ask, asked, began in list(self._open.values()):
             decided = self._desk.note(asked, Said("deny", "cancel", reason), began)
-            self._seat.process.connection.answer(ask, None)
+            self._session.process.connection.answer(ask, None)
             add([decided, *self._updates.refused(asked.id, _STOPPED)])
         self._open.clear()
 
@@ -86,7 +93,7 @@ _NOT_ALL = "(the CLI tells no more of it: there may be other addresses behind)"
 
 
 def asked_of(
-    permission: Permission, started: ToolStarted, ledger: Ledger, cwd: str, redactor: Redactor
+    permission: Permission, started: ToolStarted, recorder: RunRecorder, cwd: str, redactor: Redactor
 ) -> PermissionAsked:
     """The event for a request of the agent's."""
     call, clean = permission.tool_call, redactor.text
@@ -100,8 +107,8 @@ def asked_of(
     is_told = call.text is not None and not changes and (folder is None or not is_shell)
     asked = PermissionAsked(
         at=started.at,
-        seq=ledger.next(),
-        attempt=ledger.attempt,
+        seq=recorder.next(),
+        attempt=recorder.attempt,
         turn=started.turn,
         id=started.id,
         tool=started.name,

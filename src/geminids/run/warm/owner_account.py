@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 from geminids.events.model import Event, Finished, Started
 from geminids.outcome import Failure
-from geminids.run.recorder import Outbox, RunRecorder, Traces, finished_of
+from geminids.run.attempt import AttemptFacts
+from geminids.run.recorder import RunRecorder
 from geminids.run.result import Result
 from geminids.run.warm.owner_wire import Cold, Told
 from geminids.wire.endings import Ending
@@ -29,8 +30,8 @@ OWNER_GONE = Ending(
 class Account:
     """One run as it is told. `cold` says why it was never begun, and can be begun elsewhere."""
 
-    def __init__(self, outbox: Outbox) -> None:
-        self._recorder = RunRecorder(outbox)
+    def __init__(self, recorder: RunRecorder) -> None:
+        self._recorder = recorder
         self._before: list[Event] = []
         """What came before the run had begun: forgotten where it begins elsewhere."""
         self.started: Started | None = None
@@ -63,31 +64,22 @@ class Account:
         return events
 
     def _put(self, events: list[Event]) -> None:
-        last, ledger = events[-1], self._recorder.ledger
-        ledger.seq, ledger.turn, ledger.attempt = last.seq + 1, last.turn, last.attempt
+        last, recorder = events[-1], self._recorder
+        recorder.seq, recorder.turn, recorder.attempt = last.seq + 1, last.turn, last.attempt
         if self.started is None and not isinstance(last, Finished):
             self._before += events
             return
         events, self._before = [*self._before, *events], []
-        self._recorder.put(events)
+        recorder.emit(events)
         if isinstance(last, Finished):
-            # The owner has masked what is a secret only as a whole.
-            fold = self._recorder.fold
-            text = fold.text
-            conversation = fold.conversation(lambda one: last.text if one == text else one)
-            self.result = Result.of(last, conversation)
+            self.result = recorder.result_of(last)
 
     def finish(self, ending: Ending, began: float) -> None:
         """The end that the owner has not told."""
         known, recorder = self.started, self._recorder
         if known is not None:
             recorder.run_id = known.run_id
-        finished, self.result = finished_of(
-            recorder,
-            ending,
-            Traces(session_id=known.session_id) if known is not None else None,
-            None,
-            began=began,
-            conversation=recorder.fold.conversation(),
-        )
-        recorder.outbox.put([*self._before, finished])
+        facts = [] if known is None else [AttemptFacts(ending=ending, session_id=known.session_id)]
+        finished = recorder.finished(ending, facts, began=began)
+        recorder.relay(self._before)
+        self.result = recorder.finish(finished)

@@ -15,9 +15,10 @@ from geminids.events.model import Choice, Level, PermissionAsked, PermissionDeci
 from geminids.log import get_logger
 from geminids.options import Options
 from geminids.process.lines import LineFramer
-from geminids.run.recorder import EventStream, Outbox
+from geminids.run.recorder import RunRecorder
 from geminids.run.result import Result
 from geminids.run.stopping import see_through
+from geminids.run.stream import BY_CALLER, EventStream
 from geminids.run.warm.owner_account import OWNER_GONE, Account
 from geminids.run.warm.owner_order import make_order, too_cold_for_owner
 from geminids.run.warm.owner_reach import Link, reach_owner
@@ -35,7 +36,6 @@ __all__ = ["RemoteRun"]
 
 _log = get_logger("warm")
 
-_BY_CALLER = "interrupted by the caller"
 _READ_SIZE = 256 * 1024
 # So much longer than its grace the owner may take to end a run, and so long when it was asked again.
 _SLACK = 5.0
@@ -52,12 +52,12 @@ class RemoteRun(EventStream):
     def __init__(
         self, prompt: str, options: Options, *, keep: float, on_permission: OnPermission | None = None
     ) -> None:
-        super().__init__(Outbox())
+        super().__init__(RunRecorder())
         self.options = options
         self._prompt = prompt
         self._keep = keep
         self._on_permission = on_permission
-        self._account = Account(self._outbox)
+        self._account = Account(self._recorder)
         self._framer = LineFramer()
         self._began = time.monotonic()
         self._launched = False
@@ -113,13 +113,10 @@ class RemoteRun(EventStream):
         """How the run ended; raises `GeminidsError` while it goes on."""
         if self._run is not None:
             return self._run.result
-        if self._account.result is None:
-            raise GeminidsError(
-                "the run is not over yet", hint="Read its events to the end, or leave its block."
-            )
-        return self._account.result
+        self._result = self._account.result
+        return super().result
 
-    def stop(self, reason: str = _BY_CALLER) -> None:
+    def stop(self, reason: str = BY_CALLER) -> None:
         """Ask the run to end; asked again, it is ended at once. The events say when it has."""
         self._ask_to_stop(Stop(reason=reason))
 
@@ -179,13 +176,13 @@ class RemoteRun(EventStream):
                     await self._relay(self._run)
             finally:
                 self._hang_up()
-                self._outbox.close()
+                self._recorder.close()
                 self._done.set()
 
     async def _relay(self, run: Run) -> None:
         async with run:
             while (batch := await run.next_batch()) is not None:
-                self._outbox.put(batch)
+                self._recorder.relay(batch)
 
     async def _follow(self) -> None:
         import anyio

@@ -14,6 +14,7 @@ from geminids.errors import GeminidsError
 from geminids.events.model import Finished, PermissionAsked, encode_event
 from geminids.process.lines import LineFramer
 from geminids.run.warm.chat import Chat
+from geminids.run.warm.chat_turn import ChatTurn
 from geminids.run.warm.owner_reach import our_hello
 from geminids.run.warm.owner_wire import (
     Answer,
@@ -33,7 +34,6 @@ from geminids.run.warm.owner_wire import (
 )
 from geminids.run.warm.permission import Said
 from geminids.run.warm.pool import Pool
-from geminids.run.warm.sending import Sending
 
 if TYPE_CHECKING:
     import anyio
@@ -70,7 +70,7 @@ class Visit:
         self._sock = sock
         self._framer = LineFramer()
         self._heard: deque[Asked] = deque()
-        self._sending: Sending | None = None
+        self._sending: ChatTurn | None = None
         self._opening: anyio.CancelScope | None = None
         self._reason: str | None = None
         self._answers: dict[str, tuple[anyio.Event, list[Answer]]] = {}

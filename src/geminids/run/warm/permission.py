@@ -10,11 +10,10 @@ from typing import Any, get_args
 
 import msgspec
 
-from geminids.events.ledger import Ledger
 from geminids.events.model import By, Choice, Decision, PermissionAsked, PermissionDecided
 from geminids.launch.permissions import Verdicts
 from geminids.log import get_logger
-from geminids.redact import Redactor
+from geminids.run.recorder import RunRecorder
 from geminids.run.warm.always import Always
 
 __all__ = ["Desk", "OnPermission", "Said"]
@@ -41,15 +40,13 @@ class Desk:
 
     def __init__(
         self,
-        ledger: Ledger,
-        redactor: Redactor,
+        recorder: RunRecorder,
         verdicts: Verdicts,
         always: Always,
         ask: OnPermission | None,
         patience: float | None,
     ) -> None:
-        self._ledger = ledger
-        self._redactor = redactor
+        self._recorder = recorder
         self._verdicts = verdicts
         self._always = always
         self._ask = ask
@@ -64,7 +61,7 @@ class Desk:
 
     def note(self, asked: PermissionAsked, said: Said, began: float) -> PermissionDecided:
         """Write it down, and remember an "always"."""
-        reason = None if said.reason is None else self._redactor.text(said.reason)
+        reason = None if said.reason is None else self._recorder.redact(said.reason)
         if said.decision == "allow_always":
             self._always.give(asked)
         now = int(time.time() * 1000)
@@ -80,11 +77,11 @@ class Desk:
                 waited_ms=int((time.monotonic() - began) * 1000),
             )
         )
-        ledger = self._ledger
+        recorder = self._recorder
         return PermissionDecided(
             at=now,
-            seq=ledger.next(),
-            attempt=ledger.attempt,
+            seq=recorder.next(),
+            attempt=recorder.attempt,
             turn=asked.turn,
             id=asked.id,
             tool=asked.tool,

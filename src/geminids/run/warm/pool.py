@@ -5,21 +5,23 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from geminids.errors import GeminidsError, OptionsError
-from geminids.events.ledger import Ledger
 from geminids.events.model import Notice
+from geminids.events.numbering import EventNumbers
 from geminids.launch.warm import WarmPlan, make_warm_plan
 from geminids.options import Options, make_options
 from geminids.run.cost import check_prices
 from geminids.run.stopping import see_through
+from geminids.run.transport import with_one_try_per_request
+from geminids.run.wanted import schema_option
 from geminids.run.warm.chat import Chat
 from geminids.run.warm.permission import OnPermission
 from geminids.run.warm.process import WarmProcess
-from geminids.run.warm.seating import Seating
+from geminids.run.warm.session import Conversation, GoOn
 
 if TYPE_CHECKING:
     import anyio
@@ -32,7 +34,6 @@ if TYPE_CHECKING:
 __all__ = ["GoOn", "Pool", "ProcessStatus"]
 
 _T = TypeVar("_T")
-GoOn = Literal["handover", "resume"]
 MEGABYTE = 1024 * 1024
 # Asked whether it is well where it has said nothing for so long.
 _QUIET = 5.0
@@ -104,7 +105,7 @@ class Pool:
         self._changed: anyio.Event | None = None
         self._tasks: TaskGroup | None = None
         self._keeper: OpenLease | None = None
-        self._ledger = Ledger()
+        self._numbers = EventNumbers()
 
     def chat(
         self,
@@ -121,21 +122,20 @@ class Pool:
         """
         if self._tasks is None:
             raise GeminidsError("the pool is not open", hint="Use it within `async with Pool(…) as pool`.")
+        given = fields.pop("schema", options.schema if options is not None else self.options.schema)
+        schema, fields["schema"] = schema_option(given)
         merged = make_options(options or self.options, **fields)
         wrong = [
             (name, why)
             for name, why in (
                 ("session_id", "cannot be chosen for a chat: the CLI makes it"),
                 ("telemetry", "is written by a process, not by a chat"),
-                ("schema", "is for single runs: ask for JSON in the prompt, or use ask"),
-                ("retries", "is for single runs: a chat goes on with its next prompt"),
-                ("fallback_models", "is for single runs: a chat has set_model"),
             )
             if getattr(merged, name)
         ]
         if wrong:
             raise OptionsError(wrong)
-        chat = Chat(self, merged, on_permission or self._on_permission, environ)
+        chat = Chat(self, merged, on_permission or self._on_permission, schema, environ)
         self._living.add(chat)
         return chat
 
@@ -209,16 +209,16 @@ class Pool:
         assert self._tasks is not None
         self._tasks.start_soon(work, about)
 
-    def plan_for(self, options: Options, seating: Seating) -> WarmPlan:
+    def plan_for(self, options: Options, conversation: Conversation) -> WarmPlan:
         """What these options come to; raises `Refused`."""
         # The CLI would count the turns of the whole session: each prompt's are counted on our side.
-        options = msgspec.structs.replace(options, max_turns=None, resume=None)
+        options = with_one_try_per_request(msgspec.structs.replace(options, max_turns=None, resume=None))
         check_prices(options)
-        lease = seating.lease
+        lease = conversation.lease
         plan = make_warm_plan(
             options,
-            asks=seating.asks,
-            environ=seating.environ,
+            asks=conversation.asks,
+            environ=conversation.environ,
             connect=lease.connect,
             budget=lease.has_budget,
         )
@@ -229,12 +229,12 @@ class Pool:
             self._keeper = keep_open()
         return plan
 
-    async def place_for(self, seating: Seating) -> tuple[WarmPlan, WarmProcess]:
+    async def place_for(self, conversation: Conversation) -> tuple[WarmPlan, WarmProcess]:
         """A process with room for one more chat; waits where all is taken. Raises what opening it raises."""
         import anyio
 
-        options = seating.options
-        plan = self.plan_for(options, seating)
+        options = conversation.options
+        plan = self.plan_for(options, conversation)
         while True:
             process = self._with_room(plan)
             if process is None:
@@ -337,7 +337,7 @@ class Pool:
         if others and self._on_notice is not None:
             what = ", ".join(f"{one.pid} {process.redactor.text(one.command)[:80]}" for one in others)
             text = f"ended with a warm process, since no chat could be told to own them: {what}"
-            self._on_notice(self._ledger.notice("warning", "leftovers", text))
+            self._on_notice(self._numbers.notice("warning", "leftovers", text))
 
     def _let_go(self, process: WarmProcess) -> None:
         if process.retiring and not self._open.get(id(process), 0):

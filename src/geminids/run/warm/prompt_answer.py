@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from geminids.events.fold import Fold
-from geminids.events.ledger import Ledger
 from geminids.events.model import Event
 from geminids.options import Options
+from geminids.run.recorder import RunRecorder
 from geminids.run.stopping import Stopping
 from geminids.run.warm.connection import Gone, Pending, RpcFailed
-from geminids.run.warm.seat import Seat
-from geminids.run.warm.shells import OwnShells
+from geminids.run.warm.session import AcpSession
 from geminids.wire.acp_calls import Cancel, Stopped, stopped_of
 from geminids.wire.acp_endings import TurnEvidence, judge_turn
 from geminids.wire.endings import Ending
@@ -34,9 +33,9 @@ class PromptAnswer:
     """What came back for a prompt. `gone`: its process ended under it; `unanswered`: the CLI was asked to stop, and
     said nothing; `stderr` is what it has written meanwhile."""
 
-    def __init__(self, seat: Seat, ledger: Ledger) -> None:
-        self._seat = seat
-        self._ledger = ledger
+    def __init__(self, session: AcpSession, recorder: RunRecorder) -> None:
+        self._session = session
+        self._recorder = recorder
         self.stopped: Stopped | None = None
         self.failed: RpcFailed | None = None
         self.gone = False
@@ -52,10 +51,10 @@ class PromptAnswer:
         except Gone:
             self.gone = not self.unanswered
             if self.unanswered:
-                return [self._ledger.notice("error", "cancel", _NO_ANSWER)]
+                return [self._recorder.notice("error", "cancel", _NO_ANSWER)]
         except msgspec.DecodeError as error:
             told = f"the answer to the prompt cannot be read: {error}"
-            return [self._ledger.notice("error", "protocol", told)]
+            return [self._recorder.notice("error", "protocol", told)]
         return []
 
     @property
@@ -69,9 +68,17 @@ class PromptAnswer:
         counts = self.stopped.counts if self.stopped else None
         return (counts.input_tokens, counts.output_tokens) if counts else (None, None)
 
-    def judged(self, fold: Fold, options: Options, *, thinking_only: bool, recorded: bool | None) -> Ending:
+    def judged(
+        self,
+        options: Options,
+        *,
+        turns: int,
+        tool_calls: int,
+        thinking_only: bool,
+        recorded: bool | None,
+    ) -> Ending:
         """What the turn was, where nobody has stopped it."""
-        error, process = self.failed.error if self.failed else None, self._seat.process
+        error, process = self.failed.error if self.failed else None, self._session.process
         counted = self.stopped is not None and self.stopped.counts is not None
         return judge_turn(
             TurnEvidence(
@@ -79,11 +86,11 @@ class PromptAnswer:
                 code=error.code if error else None,
                 message=self._redacted(error.message) if error else None,
                 data=self._redacted(error.details) if error else None,
-                answer=fold.answer,
-                text=fold.text,
-                turns=self._ledger.turn,
+                answer=self._recorder.answer,
+                text=self._recorder.text,
+                turns=turns,
                 max_turns=options.max_turns,
-                tool_calls=fold.tool_calls,
+                tool_calls=tool_calls,
                 tokens=sum(count or 0 for count in self.counts) if counted else None,
                 thinking_only=thinking_only,
                 recorded=recorded,
@@ -94,17 +101,17 @@ class PromptAnswer:
         )
 
     def _redacted(self, text: str | None) -> str | None:
-        return None if text is None else self._seat.process.redactor.text(text)
+        return None if text is None else self._session.process.redactor.text(text)
 
 
 _SHELL_GRACE = 1.0
 
 
 async def cancel(
-    seat: Seat,
+    session: AcpSession,
     pending: Pending,
     answer: PromptAnswer,
-    shells: OwnShells,
+    born_since: Callable[[float], list[psutil.Process]],
     options: Options,
     stopping: Stopping,
     *,
@@ -117,21 +124,21 @@ async def cancel(
     from geminids.process import stop
 
     since = shells_since
-    seat.process.connection.note(Cancel(session_id=seat.session_id))
+    session.process.connection.note(Cancel(session_id=session.session_id))
     until = time.monotonic() + options.grace
     while not pending.over and time.monotonic() < until and not stopping.hurry:
         with anyio.move_on_after(0.02):
             await pending.wait()
     if not pending.over:
-        answer.unanswered = seat.broken = True
+        answer.unanswered = session.broken = True
         since = since or sent_at  # a tool may have begun that we have not heard of
-        seat.process.heard_at = 0.0  # whoever wants to sit there next asks whether it is well
+        session.process.heard_at = 0.0  # whoever wants to sit there next asks whether it is well
     if since is None:
         return []
     began = since
 
     # What the CLI's own cancel has not ended; what earlier turns have left on purpose stays.
     def find() -> list[psutil.Process]:
-        return shells.born_since(began)
+        return born_since(began)
 
     return await stop.end_found(find, min(options.grace, _SHELL_GRACE))

@@ -6,11 +6,11 @@ import msgspec
 
 from geminids.events.from_acp import AcpTranslator
 from geminids.events.from_acp_journal import WarmJournalTranslator
-from geminids.events.ledger import Ledger
 from geminids.events.model import Event, ToolFinished
 from geminids.options import Options
-from geminids.run.journal import Journal, Merge, Put
-from geminids.run.warm.seat import Seat
+from geminids.run.journal import Journal, Merge
+from geminids.run.recorder import RunRecorder
+from geminids.run.warm.session import AcpSession
 from geminids.wire.tools import told
 
 __all__ = ["WarmSources"]
@@ -19,23 +19,22 @@ __all__ = ["WarmSources"]
 class WarmSources:
     """Puts out what updates and journal tell. `updates` and `books` have what is known by now."""
 
-    def __init__(self, seat: Seat, options: Options, ledger: Ledger, put: Put) -> None:
-        self._why_not = seat.process.plan.verdicts.why_not
-        self._put_out = put
-        redactor, home = seat.process.redactor, options.home
+    def __init__(self, session: AcpSession, options: Options, recorder: RunRecorder) -> None:
+        self._why_not = session.process.plan.verdicts.why_not
+        self._recorder = recorder
+        redactor, home = session.process.redactor, options.home
         self._merge = Merge(self._put)
         self.updates = AcpTranslator(
-            ledger, redactor, seat.session_id, seat.cwd, self._why_not, self._merge.excuse
+            recorder, redactor, session.session_id, session.cwd, self._why_not, self._merge.excuse
         )
-        self.books = WarmJournalTranslator(ledger, redactor, self.updates, seat.known)
+        self.books = WarmJournalTranslator(recorder, redactor, self.updates, session.known)
         self.journal = Journal(
             self._merge,
             self.updates,
-            ledger,
-            redactor,
-            lambda _: seat.find_journal(home),
-            resumed=seat.find_journal(home),
-            resumed_id=seat.session_id,
+            recorder,
+            lambda _: session.find_journal(home),
+            resumed=session.find_journal(home),
+            resumed_id=session.session_id,
             translator=self.books,
         )
 
@@ -67,7 +66,7 @@ class WarmSources:
 
     def _put(self, events: list[Event], size: int = 0) -> None:
         events = [self._explained(event) for event in events]
-        self._put_out(events, size)
+        self._recorder.emit(events, size)
 
     def _explained(self, event: Event) -> Event:
         """A call that a rule denied, with our own reason: that needs the arguments, which the journal has told."""

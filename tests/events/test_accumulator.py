@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geminids import Notice, Started, Text, Thought, ToolFinished, ToolStarted
-from geminids.events.fold import Fold, turns_of
+from geminids.events.accumulator import Accumulator, turns_of
 from geminids.events.model import decode_event, encode_event
 from geminids.redact import Redactor
 
@@ -40,7 +40,7 @@ _EVENT = st.one_of(
 @given(st.lists(st.lists(_EVENT, max_size=8), max_size=8))
 def test_however_events_are_batched_they_fold_the_same(batches: list[list[Any]]) -> None:
     """Text is that of the last attempt, the answer what came after its last tool."""
-    fold = Fold()
+    fold = Accumulator()
     for batch in batches:
         fold.add(batch)
     text, answer, attempts, calls = "", "", 0, 0
@@ -64,7 +64,7 @@ def test_an_event_is_read_as_it_was_written(event: Any) -> None:
 
 def test_the_session_of_the_last_attempt_that_knew_one() -> None:
     """An attempt without a session id does not take the known one away."""
-    fold = Fold()
+    fold = Accumulator()
     fold.add([_started("one"), _started(None)])
     assert fold.session_id == "one"
 
@@ -83,7 +83,7 @@ def _text(text: str, turn: int) -> Text:
 
 def test_turns_have_the_order_of_the_conversation() -> None:
     """A thought that came behind its text stands before it; a turn without text or tools is one too."""
-    fold = Fold()
+    fold = Accumulator()
     fold.add([_started(), _text("a", 1), _text("b", 1), _thought("one", 1), _tool("t1")])
     fold.add([_thought("three", 3), _text("c", 2), _thought("two", 2), _tool("t2", 2)])
     found = [
@@ -100,7 +100,7 @@ def test_turns_have_the_order_of_the_conversation() -> None:
 
 def test_a_subagents_tools_stand_before_the_end_of_its_call() -> None:
     """However late they are told; those whose call is not known come last."""
-    fold = Fold()
+    fold = Accumulator()
     fold.add([_tool("call-1"), _tool("x", parent="call-2"), _tool("y", parent="call-1"), _tool("call-2")])
     fold.add([_tool("z", parent="nobody"), _tool("w", parent="call-1")])
     (turn,) = turns_of(fold.text, fold.conversation())
@@ -109,14 +109,14 @@ def test_a_subagents_tools_stand_before_the_end_of_its_call() -> None:
 
 def test_what_a_subagent_does_is_no_end_of_a_text() -> None:
     """Told late, behind the last words: the answer is whole all the same, and the call is not counted."""
-    fold = Fold()
+    fold = Accumulator()
     fold.add([_text("the ", 1), _tool("x", parent="call"), _text("answer", 1)])
     assert (fold.answer, fold.tool_calls) == ("the answer", 0)
 
 
 def test_a_new_attempt_begins_its_turns_anew() -> None:
     """Nothing of the attempt before is in them."""
-    fold = Fold()
+    fold = Accumulator()
     fold.add([_started(), _text("old", 1), _thought("old", 1), _tool("old"), _started(), _text("new", 1)])
     (turn,) = turns_of(fold.text, fold.conversation())
     assert (turn.text, turn.thoughts, turn.tools) == ("new", (), ())
@@ -126,7 +126,7 @@ def test_turns_hold_the_text_as_it_was_masked() -> None:
     """A secret in two turns, or in one: the turns are the masked text, cut where they begin."""
     secret = "hunter2hunter2"
     redactor = Redactor([secret])
-    fold = Fold()
+    fold = Accumulator()
     fold.add(
         [_text(f"it is {secret}. ", 1), _text("and hunter2", 2), _text("hunter2", 3), _text(" again", 3)]
     )
@@ -140,7 +140,7 @@ def test_turns_hold_the_text_as_it_was_masked() -> None:
 
 def test_much_is_packed_and_comes_out_as_it_went_in() -> None:
     """Megabytes of outputs, also where it is asked for twice, with more in between."""
-    fold = Fold()
+    fold = Accumulator()
     tools = [_tool(f"{number}-{'x' * 1000}") for number in range(3000)]
     fold.add(tools[:2000])
     first = fold.conversation()
@@ -152,5 +152,5 @@ def test_much_is_packed_and_comes_out_as_it_went_in() -> None:
 
 def test_nothing_at_all_has_no_turns() -> None:
     """Neither for a run that told nothing, nor for one that never began."""
-    assert turns_of("", Fold().conversation()) == ()
+    assert turns_of("", Accumulator().conversation()) == ()
     assert turns_of("", b"") == ()

@@ -1,4 +1,4 @@
-"""The numbering that all events of a run share, whichever source they come from."""
+"""The numbers that all events of a run share, whichever source they come from."""
 
 from __future__ import annotations
 
@@ -7,26 +7,18 @@ import time
 from geminids.events.model import Level, Notice, Retry, SessionStart
 from geminids.events.stall import Stall
 
-__all__ = ["Ledger"]
+__all__ = ["EventNumbers"]
 
 
-class Ledger:
-    """The next number, the attempt and the turn.
-
-    `metered`: the gateway reports tokens and retries, so no other source does. `stopped` is the beginning of the
-    gateway's stop message; used to recognise it when the CLI repeats it. `stall` is what the run waited for when its
-    silence ended it.
-    """
-
-    __slots__ = ("attempt", "metered", "seq", "stall", "stopped", "turn")
+class EventNumbers:
+    """The next sequence number, the attempt and the turn. Translators take numbers here; `RunRecorder` extends it."""
 
     def __init__(self) -> None:
-        self.metered = False
-        self.stopped: str | None = None
-        self.stall: Stall | None = None
         self.seq = 0
         self.attempt = 1
         self.turn = 1
+        self.has_gateway = False
+        """The gateway reports tokens and retries, so no other source does."""
 
     def next(self) -> int:
         seq = self.seq
@@ -45,7 +37,7 @@ class Ledger:
         session: SessionStart | None = None,
         wait_s: float | None = None,
     ) -> Notice:
-        """A notice of now."""
+        """Make a notice with the next number and the time of now. It is not emitted."""
         return Notice(
             at=int(time.time() * 1000),
             seq=self.next(),

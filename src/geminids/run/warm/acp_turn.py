@@ -8,21 +8,23 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from geminids.events.model import EndedProcess, Event, Retry, TokensUsed, ToolStarted, Usage
+from geminids.events.from_acp import AcpTranslator
+from geminids.events.from_acp_journal import WarmJournalTranslator
+from geminids.events.model import Event, Retry, ToolStarted, Usage
 from geminids.gateway.request_log import RequestLog
 from geminids.options import Options
+from geminids.run.attempt import AttemptFacts
 from geminids.run.cost import Prices, load_prices_early, usage_of_requests
 from geminids.run.gateway_events import GatewayEvents, ending_of
-from geminids.run.recorder import RunRecorder, Traces
+from geminids.run.recorder import RunRecorder
 from geminids.run.stall.snapshot import situation_of
 from geminids.run.stall.watch import StallWatch
-from geminids.run.stopping import Deadlines, Stopping, StopReason, stopped_ending
+from geminids.run.stopping import Deadlines, Stopping, StopReason, listed, stopped_ending
 from geminids.run.warm.connection import Pending
 from geminids.run.warm.open_asks import OpenAsks
 from geminids.run.warm.permission import Desk
 from geminids.run.warm.prompt_answer import PromptAnswer, cancel
-from geminids.run.warm.seat import Seat
-from geminids.run.warm.shells import OwnShells
+from geminids.run.warm.session import AcpSession
 from geminids.run.warm.sources import WarmSources
 from geminids.wire.acp import Note, Unknown, Update
 from geminids.wire.acp_calls import Content, Prompt
@@ -31,56 +33,57 @@ from geminids.wire.stderr import Remark
 
 if TYPE_CHECKING:
     import anyio
+    import psutil
     from anyio.abc import TaskGroup
 
     from geminids.gateway.told import Halt
     from geminids.process.tree import Ended
     from geminids.run.stall.snapshot import Situation
 
-__all__ = ["WarmTurn"]
+__all__ = ["AcpTurn"]
 
 _SHELL = "run_shell_command"
 
 
-class WarmTurn:
-    """Drives one prompt. `stop` asks for its end; asked again, the grace is cut short."""
+class AcpTurn:
+    """Sends one prompt and follows it to its end. A second `stop` of the caller skips the grace period."""
 
     def __init__(
         self,
-        seat: Seat,
+        session: AcpSession,
         options: Options,
         recorder: RunRecorder,
         desk: Desk,
         log: RequestLog,
     ) -> None:
-        self._seat = seat
+        self._session = session
         self._options = options
         self._recorder = recorder
-        self._ledger = ledger = recorder.ledger
+        recorder.redactor = session.process.redactor
+        recorder.has_gateway = metered = session.lease.is_open
+        self._first_turn = recorder.turn
+        self._tools_before = recorder.tool_calls
         self._desk = desk
         self._stopping = Stopping()
-        self._redactor = seat.process.redactor
-        metered = seat.lease.is_open
-        self._prices = Prices(options, seat.process.plan.auth.mode, metered=metered)
+        self._prices = Prices(options, session.process.plan.auth.mode, metered=metered)
         self._gateway: GatewayEvents | None = None
         if metered:
-            seat.lease.begin_turn()
+            session.lease.begin_turn()
             self._gateway = GatewayEvents(
-                seat.lease, ledger, self._redactor, self._prices, log, self._put_from_gateway, self._on_halt
+                session.lease, recorder, self._prices, log, self._put_from_gateway, self._on_halt
             )
-        self._sources = WarmSources(seat, options, ledger, self._put)
+        self._sources = WarmSources(session, options, recorder)
         self._updates = self._sources.updates
-        self._shells = OwnShells(seat, self._updates, self._sources.books)
-        self._asks = OpenAsks(seat, desk, self._updates, ledger, self._shells.allowed)
-        self._answer = PromptAnswer(seat, ledger)
+        self._shells = _OwnShells(session, self._updates, self._sources.books)
+        self._asks = OpenAsks(session, desk, self._updates, recorder, self._shells.allowed)
+        self._answer = PromptAnswer(session, recorder)
         self._stop: anyio.Event | None = None
         self._tasks: TaskGroup | None = None
         self._sent_at = 0.0
         self.deadlines = Deadlines(options)
         self._retried: tuple[Remark, float] | None = None
-        self._stall = StallWatch(
-            options, self.deadlines, ledger, self._redactor, self._sources.tell, self._situation
-        )
+        self._stall = StallWatch(options, self.deadlines, recorder, self._sources.tell, self._situation)
+        recorder.observer = self._stall.saw
         self.ended: list[Ended] = []
 
     def stop(self, reason: StopReason) -> None:
@@ -95,7 +98,7 @@ class WarmTurn:
         """Send the prompt and see it through to its end; nothing of it is left running when it was stopped."""
         import anyio
 
-        process = self._seat.process
+        process = self._session.process
         self._stop, self._cleaned = anyio.Event(), anyio.Event()
         self.deadlines.started()
         self.deadlines.heard(stdout=True)
@@ -104,11 +107,11 @@ class WarmTurn:
         load_prices_early(self._options)
         process.turns += 1
         self._sent_at = time.time()
-        process.attach(self._seat.session_id, self)
+        process.attach(self._session.session_id, self)
         try:
             async with anyio.create_task_group() as tasks:
                 self._tasks = tasks
-                prompt = Prompt(session_id=self._seat.session_id, prompt=tuple(blocks))
+                prompt = Prompt(session_id=self._session.session_id, prompt=tuple(blocks))
                 pending = process.connection.begin(prompt)
                 tasks.start_soon(self._sources.journal.watch)
                 tasks.start_soon(self.deadlines.watch, self._on_deadline)
@@ -124,7 +127,7 @@ class WarmTurn:
                     await self._gateway.settle()
                 tasks.cancel_scope.cancel()
         finally:
-            process.detach(self._seat.session_id)
+            process.detach(self._session.session_id)
             self._finish()
 
     def ending(self) -> Ending:
@@ -138,48 +141,43 @@ class WarmTurn:
         if wanted is not None and not self._answer.is_end:
             return stopped_ending(wanted)
         ending = self._answer.judged(
-            self._recorder.fold,
             self._options,
+            turns=self._turns,
+            tool_calls=self._recorder.tool_calls - self._tools_before,
             thinking_only=self._updates.thinking_only,
-            recorded=self._sources.books.answered if self.complete else None,
+            recorded=self._sources.books.answered if self._sources.complete else None,
         )
-        return ending if gateway is None else gateway.explain(ending, answer=self._recorder.fold.answer)
+        return ending if gateway is None else gateway.explain(ending, answer=self._recorder.answer)
 
-    def traces(
-        self, *, session_id: str | None, exit_code: int | None, ended: tuple[EndedProcess, ...]
-    ) -> Traces:
-        """What it leaves behind."""
-        return Traces(
-            session_id=session_id,
-            exit_code=exit_code,
-            ended=ended,
-            complete=self.complete,
+    def facts(self) -> AttemptFacts:
+        """What it came to."""
+        process = self._session.process
+        return AttemptFacts(
+            ending=self.ending(),
+            stop=self._stopping.reason,
+            session_id=self._session.session_id,
+            # The code of a process that serves other turns too says nothing of this one.
+            exit_code=process.exit_code if self._answer.gone else None,
+            ended=listed(self.ended, process.redactor),
+            complete=self._sources.complete,
             decisions=tuple(self._desk.trail),
-            prices=self._prices,
+            usage=self._usage(),
+            bill=self._prices,
             finish_reason=self._gateway.finish_reason if self._gateway is not None else None,
-            redacted=self._redactor.text,
+            stall=self._stall.stall,
         )
 
-    def usage(self, requests: Sequence[TokensUsed]) -> Usage | None:
+    def _usage(self) -> Usage | None:
         """The tokens of this turn. With the gateway off, the router's are missing: ACP does not report them."""
-        usage = usage_of_requests(requests)
+        usage = usage_of_requests(self._recorder.requests)
         if usage is None or self._gateway is not None:
             return usage
         return msgspec.structs.replace(usage, requests=None)
 
     @property
-    def stop_reason(self) -> StopReason | None:
-        """Why it was stopped, if it was."""
-        return self._stopping.reason
-
-    @property
-    def lost_process(self) -> bool:
-        """Whether the process ended under the turn."""
-        return self._answer.gone
-
-    @property
-    def complete(self) -> bool:
-        return self._sources.complete
+    def _turns(self) -> int:
+        """How many turns the model has had since the prompt was sent."""
+        return self._recorder.turn - self._first_turn + 1
 
     # What the process says.
 
@@ -196,7 +194,7 @@ class WarmTurn:
             retry = Retry(remark.attempt, remark.http_status) if remark.code == "retry" else None
             if retry is not None:
                 self._retried = (remark, time.monotonic())
-            events.append(self._ledger.notice(remark.level, remark.code, remark.message, retry))
+            events.append(self._recorder.notice(remark.level, remark.code, remark.message, retry))
         self._sources.tell(events)
 
     def asked(self, ask: Note) -> None:
@@ -221,7 +219,7 @@ class WarmTurn:
 
     def _check_turns(self) -> None:
         most = self._options.max_turns
-        if most is not None and self._ledger.turn > most:
+        if most is not None and self._turns > most:
             self.stop(StopReason("max_turns", "the turn took all the model turns that max_turns allows"))
 
     # Its end.
@@ -239,8 +237,8 @@ class WarmTurn:
             return None
         return situation_of(
             self._options,
-            self._seat.process.pid,
-            own=self._shells.pids if self._seat.process.is_shared else None,
+            self._session.process.pid,
+            own=self._shells.pids if self._session.process.is_shared else None,
             permission=self._asks.oldest,
             tools=self._updates.running,
             gateway=self._gateway,
@@ -258,13 +256,13 @@ class WarmTurn:
         since = self._shells.since
         if self._updates.tools_running or self._asks:
             # The CLI keeps the call in its history and adds no answer to it, which the API refuses from then on.
-            self._seat.broken = True
+            self._session.broken = True
         self._leave_asks()
         self.ended += await cancel(
-            self._seat,
+            self._session,
             pending,
             self._answer,
-            self._shells,
+            self._shells.born_since,
             self._options,
             self._stopping,
             shells_since=since,
@@ -288,8 +286,8 @@ class WarmTurn:
         """The CLI has left the conversation in a file that anybody can read."""
         from geminids.run.reading import Reports
 
-        reports = Reports(self._redactor)
-        reports.look_in(self._seat.process.plan.env.get("TMPDIR") or "/tmp", self._sent_at)
+        reports = Reports(self._recorder.redactor)
+        reports.look_in(self._session.process.plan.env.get("TMPDIR") or "/tmp", self._sent_at)
         reports.seal()
 
     def _finish(self) -> None:
@@ -300,7 +298,46 @@ class WarmTurn:
             self._gateway.finish()
         self._shells.look()
         self._sources.release()
+        self._recorder.observer = None
 
-    def _put(self, events: list[Event], size: int = 0) -> None:
-        self._stall.saw(events)
-        self._recorder.put(events, size)
+
+class _OwnShells:
+    """Which of the turn's shells run, by what the updates and the journal tell."""
+
+    def __init__(self, session: AcpSession, updates: AcpTranslator, books: WarmJournalTranslator) -> None:
+        self._session = session
+        self._updates = updates
+        self._books = books
+        self._open: dict[str, None] = {}
+
+    def began(self, call_id: str, *, now: bool = False) -> None:
+        """A shell begins; `now` where it has waited for our word."""
+        self._open[call_id] = None
+        self._session.process.shells.began(self._session.session_id, call_id, now=now)
+
+    def allowed(self, call_id: str) -> None:
+        """A shell that has waited for our word begins."""
+        self.began(call_id, now=True)
+
+    def look(self) -> None:
+        """See which have ended, and which groups have become known."""
+        shells, session_id = self._session.process.shells, self._session.session_id
+        for group in self._books.groups:
+            shells.group(session_id, group)
+        self._books.groups.clear()
+        for call_id in [one for one in self._open if not self._updates.is_open(one)]:
+            del self._open[call_id]
+            shells.ended(session_id, call_id)
+
+    @property
+    def since(self) -> float | None:
+        """When the first one that still runs has begun."""
+        return self._session.process.shells.running_since(self._session.session_id)
+
+    def born_since(self, since: float) -> list[psutil.Process]:
+        """The processes of this chat that were born since then."""
+        return self._session.process.shells.of(self._session.session_id, since)
+
+    def pids(self) -> set[int]:
+        """The processes that are surely of this chat's tools; asked for in another thread."""
+        return {process.pid for process in self._session.process.shells.of(self._session.session_id)}

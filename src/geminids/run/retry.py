@@ -8,15 +8,13 @@ from typing import Any, TypeGuard
 
 import msgspec
 
-from geminids.events.model import Usage
 from geminids.options import Options
 from geminids.outcome import Failure, FailureKind
-from geminids.run.cost import sum_of
 from geminids.run.wanted import Wanted
 from geminids.wire.endings import Ending
 from geminids.wire.hints import hint_for
 
-__all__ = ["GO_ON", "LONGEST_WAIT", "After", "Again", "Attempts", "Stands", "retry_of"]
+__all__ = ["CONTINUE", "LONGEST_WAIT", "Decided", "NextAttempt", "Retries", "Stands", "next_attempt"]
 
 _ASK_AGAIN = (
     "Your answer is not valid by the JSON Schema that was asked for:\n\n{problems}\n\n"
@@ -24,46 +22,46 @@ _ASK_AGAIN = (
 )
 
 
-class After(msgspec.Struct, frozen=True):
-    """What an attempt has led to: how the run ends if it ends here, the next attempt, or why there is none."""
+class Decided(msgspec.Struct, frozen=True):
+    """What follows an attempt: `next`, or the run ends with `ending`. `why_not`: why a retry was ruled out."""
 
     ending: Ending
-    again: Again | None = None
+    next: NextAttempt | None = None
     why_not: str | None = None
 
 
-class Attempts:
-    """What has been tried so far. `value` is the answer in the form that was asked for, once it is valid."""
+class Retries:
+    """Counts the attempts of one run or chat turn and decides what follows each.
 
-    def __init__(self, prompt: str, options: Options, wanted: Wanted | None) -> None:
+    `value` is the answer as the schema asks for it, in the caller's own type; `plain` is the same as JSON.
+    """
+
+    def __init__(self, prompt: str, options: Options, schema: Wanted | None) -> None:
         self.options = options
-        """With the session to resume as it was found."""
-        self._wanted = wanted
+        self._schema = schema
         self._failures = 0
-        self._asked = 0
+        self._corrections = 0
         self._models: list[str | None] = [options.model]
-        self._usages: list[Usage | None] = []
-        # A command may run a shell before the model is asked, and what stands behind it are its arguments.
+        # A command may run a shell before the model is asked, and the text behind it is its arguments.
         is_command = _is_command(prompt, options)
         self._acted = is_command
-        says = _is_text(prompt) and bool(prompt.strip() or options.template)
-        self._says_form = wanted is not None and says and not is_command
-        self.prompt = f"{prompt}\n\n{wanted.instruction()}" if wanted and self._says_form else prompt
-        """What the first attempt says: with what is asked of the answer."""
+        has_text = _is_text(prompt) and bool(prompt.strip() or options.template)
+        self._schema_sent = schema is not None and has_text and not is_command
+        self.prompt = f"{prompt}\n\n{schema.instruction()}" if schema and self._schema_sent else prompt
+        """What the first attempt sends: the prompt, and what the schema asks of the answer."""
         self.value: Any = None
         self.plain: Any = None
-        """The same as JSON has it."""
 
     @property
-    def may_be_several(self) -> bool:
-        return bool(self.options.retries or self.options.fallback_models or self._wanted is not None)
+    def possible(self) -> bool:
+        """Whether there can be more than one attempt."""
+        return bool(self.options.retries or self.options.fallback_models or self._schema is not None)
 
     @property
-    def has_form(self) -> bool:
-        """Whether the answer must be of a form."""
-        return self._wanted is not None
+    def has_schema(self) -> bool:
+        return self._schema is not None
 
-    def over(
+    def decide(
         self,
         ending: Ending,
         *,
@@ -71,16 +69,19 @@ class Attempts:
         session_id: str | None,
         tool_calls: int,
         given_up: Callable[[], str | None] = lambda: None,
-    ) -> After:
-        """One attempt is over. It may take a while: an answer can be long, and a schema slow; `given_up` says why
-        nobody waits for that any more."""
+    ) -> Decided:
+        """What follows an attempt that ended like this.
+
+        To check a long answer against a slow schema takes a while: `given_up` returns a reason when nobody waits for
+        it any longer.
+        """
         self._acted = self._acted or tool_calls > 0
-        if ending.outcome == "success" and self._wanted is not None:
-            return self._valid(self._wanted, ending, answer, session_id, given_up)
+        if ending.outcome == "success" and self._schema is not None:
+            return self._check_answer(self._schema, ending, answer, session_id, given_up)
         if ending.outcome != "failed":
-            return After(ending)
+            return Decided(ending)
         self._failures += 1
-        again = retry_of(
+        found = next_attempt(
             ending,
             self.options,
             failures=self._failures,
@@ -88,62 +89,57 @@ class Attempts:
             has_acted=self._acted,
             used_models=tuple(self._models),
         )
-        if isinstance(again, Stands):
-            return After(ending, why_not=again.why)
-        return After(ending, again)
+        if isinstance(found, Stands):
+            return Decided(ending, why_not=found.why)
+        return Decided(ending, found)
 
-    def begun(self, again: Again, usage: Usage | None) -> None:
-        """The next attempt goes on now; `usage` is that of the one before."""
-        self._usages.append(usage)
-        if again.model != self._models[-1]:
-            self._models.append(again.model)
+    def started(self, attempt: NextAttempt) -> None:
+        """The next attempt was started."""
+        if attempt.model != self._models[-1]:
+            self._models.append(attempt.model)
 
-    def usage(self, last: Usage | None) -> Usage | None:
-        """The tokens of all attempts."""
-        return sum_of([*self._usages, last]) if self._usages else last
-
-    def _valid(
+    def _check_answer(
         self,
-        wanted: Wanted,
+        schema: Wanted,
         ending: Ending,
         answer: str,
         session_id: str | None,
         given_up: Callable[[], str | None],
-    ) -> After:
+    ) -> Decided:
         from geminids.run.extract_aside import checked_in_time  # imported late: jsonschema
 
-        found = checked_in_time(answer, wanted.schema, given_up=given_up)
+        found = checked_in_time(answer, schema.schema, given_up=given_up)
         if found is None:
-            return After(Ending("interrupted", given_up()))
+            return Decided(Ending("interrupted", given_up()))
         problems = found.problems
         if found.found:
             try:
-                self.value, self.plain = wanted.value_of(found.value), found.value
-                return After(ending)
+                self.value, self.plain = schema.value_of(found.value), found.value
+                return Decided(ending)
             except ValueError as error:
                 problems = (str(error)[:1000],)
-        told = "; ".join(problems[:3])
+        summary = "; ".join(problems[:3])
         failure = Failure(
             kind="schema_mismatch",
-            message=f"the answer is not valid by the schema: {told}",
+            message=f"the answer is not valid by the schema: {summary}",
             retryable=False,
             hint=hint_for("schema_mismatch"),
         )
         failed = Ending("failed", failure.message, failure)
-        if session_id is None or (self._says_form and self._asked >= self.options.schema_tries):
-            return After(failed)
+        if session_id is None or (self._schema_sent and self._corrections >= self.options.schema_tries):
+            return Decided(failed)
         lines = "\n".join(f"- {problem}" for problem in problems)
-        again = Again(
+        correction = NextAttempt(
             delay=0.0,
             resume=session_id,
             model=self._models[-1],
-            prompt=_ASK_AGAIN.format(problems=lines) if self._says_form else wanted.instruction(),
-            why=f"schema_mismatch: {told}; asked again in session {session_id}",
+            prompt=_ASK_AGAIN.format(problems=lines) if self._schema_sent else schema.instruction(),
+            why=f"schema_mismatch: {summary}; asked again in session {session_id}",
             is_correction=True,
         )
-        self._asked += self._says_form
-        self._acted = self._says_form = True
-        return After(failed, again)
+        self._corrections += self._schema_sent
+        self._acted = self._schema_sent = True
+        return Decided(failed, correction)
 
 
 def _is_command(prompt: str, options: Options) -> bool:
@@ -158,8 +154,8 @@ def _is_text(given: Any) -> TypeGuard[str]:
     return isinstance(given, str)
 
 
-# Said to a session in which tools have run: the same prompt again could make them run twice.
-GO_ON = (
+# Sent to a session in which tools have run: the same prompt again could run them twice.
+CONTINUE = (
     "You were cut off before you were done. Go on from where you were. What your tools have done is done, also "
     "where you have not seen how it ended: look at it before you do anything again."
 )
@@ -174,14 +170,14 @@ _BUSY: tuple[FailureKind, ...] = ("quota_minute", "server")
 _POISONED: tuple[FailureKind, ...] = ("bad_request", "loop", "blocked")
 
 
-class Again(msgspec.Struct, frozen=True, kw_only=True):
+class NextAttempt(msgspec.Struct, frozen=True, kw_only=True):
     """The next attempt: after so many seconds, in the session or anew, with this model, and why."""
 
     delay: float
     resume: str | None
     model: str | None
     prompt: str | None
-    """What is said; None for the run's own prompt."""
+    """What is sent; None for the run's own prompt."""
     why: str
     is_correction: bool = False
     """It asks for a valid answer, and does not repeat what failed."""
@@ -193,7 +189,7 @@ class Stands(msgspec.Struct, frozen=True):
     why: str
 
 
-def retry_of(
+def next_attempt(
     ending: Ending,
     options: Options,
     *,
@@ -202,7 +198,7 @@ def retry_of(
     has_acted: bool,
     used_models: tuple[str | None, ...],
     jitter: Callable[[], float] = random,
-) -> Again | Stands | None:
+) -> NextAttempt | Stands | None:
     """The next attempt after an ending; None where this one stands, as anybody would expect.
 
     `failures` counts the attempts that have failed, this one included; `has_acted`: a tool has run in this
@@ -229,11 +225,11 @@ def retry_of(
     model = other if changes else used_models[-1]
     how = f"goes on in session {session_id}" if has_acted else "begins anew"
     named = f" with model {model}" if changes else ""
-    return Again(
+    return NextAttempt(
         delay=0.0 if changes else _delay(failures, failure.retry_after, jitter()),
         resume=session_id if has_acted else options.resume,
         model=model,
-        prompt=GO_ON if has_acted else None,
+        prompt=CONTINUE if has_acted else None,
         why=f"{failure.kind}: {failure.message.rstrip('. ')}; the next attempt {how}{named}",
     )
 

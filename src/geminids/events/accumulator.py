@@ -21,7 +21,7 @@ from geminids.events.model import (
     encode_event,
 )
 
-__all__ = ["Fold", "turns_of"]
+__all__ = ["Accumulator", "turns_of"]
 
 _Told = Thought | TokensUsed | ToolFinished
 _told: msgspec.json.Decoder[_Told] = msgspec.json.Decoder(_Told)
@@ -30,7 +30,7 @@ _LOOSE = 64 * 1024
 _begins: msgspec.json.Decoder[list[int]] = msgspec.json.Decoder(list[int])
 
 
-class Fold:
+class Accumulator:
     """Reads events one batch after the other, in order, and remembers what their end must say.
 
     The text is one string that grows in place: a million small strings would take sixty megabytes, and joining
@@ -121,6 +121,10 @@ class Fold:
     def tokens(self) -> list[TokensUsed]:
         """The requests of the last attempt, in the order in which they became known."""
         return list(self._tokens)
+
+    def turns(self, redacted: Callable[[str], str]) -> tuple[Turn, ...]:
+        """The conversation of the last attempt."""
+        return turns_of(redacted(self._text), self.conversation(redacted))
 
     def conversation(self, redacted: Callable[[str], str] = str) -> bytes:
         """What `turns_of` needs beside the text, as `redacted` makes it: where turns begin, and all other events."""

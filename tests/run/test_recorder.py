@@ -1,4 +1,4 @@
-"""The outbox: every batch, once, in order, and no more memory than a few megabytes."""
+"""The queue of events: every batch, once, in order, and no more memory than a few megabytes."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from geminids.events.ledger import Ledger
 from geminids.events.model import Event
-from geminids.run.recorder import Outbox
+from geminids.events.numbering import EventNumbers
+from geminids.run.recorder import EventQueue
 
 MEGABYTE = 1024 * 1024
 
 
 def _all(puts: list[tuple[int, int, int]]) -> None:
     """Put and take as told; in the end everything has come out as it went in."""
-    outbox, ledger = Outbox(), Ledger()
+    queue, recorder = EventQueue(), EventNumbers()
     expected: list[Event] = []
     found: list[Event] = []
 
     async def take(most: int) -> None:
-        while most and (outbox._batches or outbox._spool or outbox._overflow):
-            found.extend(await outbox.take() or ())
+        while most and (queue._batches or queue._file or queue._overflow):
+            found.extend(await queue.take() or ())
             most -= 1
 
     async def play() -> None:
         for events, size, taken in puts:
-            batch = [ledger.notice("info", "noise", "x") for _ in range(events)]
+            batch = [recorder.notice("info", "noise", "x") for _ in range(events)]
             expected.extend(batch)
-            outbox.put(batch, size)
+            queue.put(batch, size)
             await take(taken)
-        outbox.close()
+        queue.close()
         await take(10**9)
-        assert await outbox.take() is None
+        assert await queue.take() is None
 
     anyio.run(play)
     assert found == expected

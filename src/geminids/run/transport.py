@@ -1,0 +1,209 @@
+"""Start the attempts of one run: choose the transport, prepare the launch, spawn the CLI."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from geminids.errors import SessionError
+from geminids.events.model import EndedProcess, Event
+from geminids.gateway.request_log import RequestLog
+from geminids.gateway.route import Route
+from geminids.launch.plan import make_plan
+from geminids.launch.route import route_notice
+from geminids.launch.scratch import Scratch
+from geminids.options import Options
+from geminids.run.attempt import Attempt, AttemptFacts
+from geminids.run.claim import Claim
+from geminids.run.cost import check_prices
+from geminids.run.headless import HeadlessAttempt
+from geminids.run.lease import RunLease
+from geminids.run.reading import OnLine
+from geminids.run.recorder import RunRecorder
+from geminids.run.retry import NextAttempt
+
+if TYPE_CHECKING:
+    from geminids.run.warm.permission import OnPermission
+    from geminids.run.warm.single_run import SingleRun
+    from geminids.sessions.listing import SessionInfo
+
+__all__ = ["RunStarter", "with_one_try_per_request"]
+
+
+def with_one_try_per_request(options: Options) -> Options:
+    """If we retry runs, the CLI sends each request once: its ten tries and our retries would multiply."""
+    if (options.retries or options.fallback_models) and options.max_attempts is None:
+        return msgspec.structs.replace(options, max_attempts=1)
+    return options
+
+
+class RunStarter:
+    """Starts the attempts of one run. Holds what they share: the claim to the session, the lease, scratch files."""
+
+    def __init__(
+        self,
+        recorder: RunRecorder,
+        claim: Claim,
+        lease: RunLease,
+        *,
+        free: bool,
+        on_line: OnLine | None = None,
+        on_permission: OnPermission | None = None,
+    ) -> None:
+        """`free`: requests cost nothing, because no real API is asked."""
+        self.claim = claim
+        self.lease = lease
+        self.cwd = ""
+        self._recorder = recorder
+        self._on_line = on_line
+        self._on_permission = on_permission
+        self._warm: SingleRun | None = None
+        self._attempt: Attempt | None = None
+        self._scratch: Scratch | None = None
+        self._since = datetime.now(UTC)
+        self._log = RequestLog(recorder.run_id, self._session_and_folder, free=free)
+
+    def first(self, prompt: str, options: Options) -> Attempt:
+        """Start the first attempt: warm if somebody answers permission requests, else headless."""
+        self._since = datetime.now(UTC)
+        check_prices(options)
+        options = with_one_try_per_request(options)
+        if self._on_permission is not None:
+            self._attempt = self._start_warm(prompt, options, self._on_permission)
+            if self._attempt is not None:
+                return self._attempt
+        return self._start_headless(prompt, options)
+
+    def next(self, prompt: str, options: Options, after: NextAttempt) -> Attempt:
+        """Start a further attempt on the same transport."""
+        options = with_one_try_per_request(options)
+        if self._warm is None:
+            return self._start_headless(prompt, self._claim_for(options, after))
+        self._attempt = self._warm.next(prompt, options, self.resume_headless)
+        return self._attempt
+
+    def resume_headless(self, prompt: str, options: Options, session_id: str | None) -> Attempt:
+        """Start a headless attempt in a stored session, or in a new one if there is none."""
+        if session_id is None:
+            return self._start_headless(prompt, msgspec.structs.replace(options, resume=None))
+        resumed = msgspec.structs.replace(options, resume=session_id, session_id=None, fresh=False)
+        return self._start_headless(prompt, self._claim_stored(resumed))
+
+    def ended(self, prompt: str, facts: AttemptFacts, *, repeats: bool) -> None:
+        if self._warm is not None:
+            self._warm.ended(prompt, facts, repeats=repeats)
+
+    async def open(self) -> None:
+        if self._warm is not None:
+            await self._warm.open()
+
+    async def close(self) -> tuple[EndedProcess, ...]:
+        return await self._warm.close() if self._warm is not None else ()
+
+    def release(self) -> None:
+        """Let go of the session and remove scratch files."""
+        if self._scratch is not None:
+            self._scratch.close()
+            self._scratch = None
+        self.claim.release()
+
+    def hold(self, session_id: str) -> list[Event]:
+        """A new session has its id: nobody else shall resume it while this run goes on."""
+        try:
+            self.claim.take(session_id)
+        except SessionError as error:
+            return [self._recorder.notice("warning", "session_busy", error.message)]
+        return []
+
+    def _start_headless(self, prompt: str, options: Options) -> HeadlessAttempt:
+        if self._scratch is not None:
+            self._scratch.close()
+            self._scratch = None
+        plan = make_plan(
+            prompt,
+            options,
+            run_id=self._recorder.run_id,
+            connect=self.lease.connect,
+            resumed=self.claim.file,
+            budget=self.lease.has_budget,
+        )
+        self._report_route(plan.route)
+        self._scratch, self.cwd = plan.scratch, plan.cwd
+        if plan.session_id is not None and (events := self.hold(plan.session_id)):
+            self._recorder.emit(events)
+        attempt = HeadlessAttempt(
+            plan, options, self._recorder, self.lease, self._log, self._on_line, self.hold
+        )
+        attempt.start()
+        self._attempt = attempt
+        return attempt
+
+    def _start_warm(self, prompt: str, options: Options, on_permission: OnPermission) -> Attempt | None:
+        """The attempt in which somebody is asked; None, and a notice, if this run cannot have it."""
+        from geminids.run.warm.single_run import SingleRun  # imported late: most runs ask nobody
+
+        warm = SingleRun(self._recorder, self.claim, self.lease, self._log, on_permission)
+        started = warm.first(prompt, options, self.resume_headless)
+        if isinstance(started, str):
+            text = f"the headless transport is used, on which nobody is asked: {started}"
+            self._recorder.emit_notice("warning", "lane", text)
+            return None
+        self._warm, self.cwd = warm, warm.cwd
+        return started
+
+    def _report_route(self, route: Route) -> None:
+        """Say once what the route means for the caller's secrets and numbers."""
+        if self._recorder.attempt == 1 and (notice := route_notice(route)) is not None:
+            self._recorder.emit_notice(*notice)
+
+    def _session_and_folder(self) -> tuple[str | None, str | None]:
+        return self._attempt.session_id if self._attempt is not None else None, self.cwd
+
+    # The session of a further headless attempt.
+
+    def _claim_for(self, options: Options, after: NextAttempt) -> Options:
+        if after.prompt is not None:
+            return self._claim_stored(options)
+        if options.resume is not None:
+            return self._claim_stored(msgspec.structs.replace(options, fresh=False))
+        if options.session_id is None:
+            self.claim.release()
+            return options
+        return self._claim_named(options, options.session_id)
+
+    def _claim_named(self, options: Options, session_id: str) -> Options:
+        """The session whose id the caller has chosen: the CLI begins none twice."""
+        info = _find_session(session_id, options)
+        if info is None:
+            return options
+        if info.resumable is not False:
+            resumed = msgspec.structs.replace(options, resume=session_id, session_id=None, fresh=False)
+            return self._claim_stored(resumed)
+        if info.damaged or info.started is None or info.started < self._since:
+            raise SessionError(f"session {session_id} is there already, and cannot be gone on with")
+        # The attempt before began it and took its only prompt back. The same prompt is sent again now.
+        Path(info.file).unlink(missing_ok=True)
+        return options
+
+    def _claim_stored(self, options: Options) -> Options:
+        options = self.claim.look_up(options)
+        holder = self.claim.take(options.resume)
+        if holder is not None:
+            raise SessionError(f"session {options.resume} is in use by {holder}")
+        info = _find_session(str(options.resume), options)
+        if info is not None and info.resumable is False:
+            raise SessionError(f"session {options.resume} holds nothing to go on with")
+        return options
+
+
+def _find_session(session_id: str, options: Options) -> SessionInfo | None:
+    from geminids.sessions.loading import locate  # imported late: few runs resume
+
+    try:
+        return locate(session_id, options.cwd, home=options.home, environ={**os.environ, **options.env})
+    except SessionError:
+        return None
