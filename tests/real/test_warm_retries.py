@@ -1,0 +1,215 @@
+"""Retries, fallback models and schemas on the warm transport: in a single run and in a chat, with permissions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import msgspec
+import pytest
+
+import geminids
+from geminids import Finished, Notice, PermissionAsked, PermissionDecided, Started
+
+pytestmark = pytest.mark.real
+
+PER_DAY = {
+    "@type": "type.googleapis.com/google.rpc.QuotaFailure",
+    "violations": [{"quotaId": "GenerateRequestsPerDayPerProjectPerModel-FreeTier"}],
+}
+TOUCH = ("run_shell_command", {"command": "echo once >> made.txt"})
+OPTIONS: dict[str, Any] = {"model": "gemini-2.5-pro", "approval": "default"}
+
+
+class Person(msgspec.Struct):
+    name: str
+    age: int
+
+
+GOOD = '{"name": "Ada", "age": 36}'
+
+
+def run_or_chat(
+    world: Any, how: str, answer: str = "allow", **fields: Any
+) -> tuple[geminids.Result, list[Any]]:
+    """Ask "hello" in a single run or in a chat; everything that the agent asks for gets the same answer."""
+    schema = fields.pop("schema", None)
+    options = world.options(**{**OPTIONS, **fields})
+    events: list[Any] = []
+
+    async def main() -> geminids.Result:
+        if how == "run":
+            run = geminids.open_run("hello", options, schema=schema, on_permission=lambda asked: answer)
+            async with run:
+                events.extend([event async for event in run])
+            return run.result
+        fields = {} if schema is None else {"schema": schema}
+        async with (
+            geminids.Pool(options, on_permission=lambda asked: answer) as pool,
+            pool.chat() as chat,
+            chat.send("hello", **fields) as turn,
+        ):
+            events.extend([event async for event in turn])
+        return turn.result
+
+    return anyio.run(main), events
+
+
+def of_type(events: list[Any], kind: type) -> list[Any]:
+    return [event for event in events if isinstance(event, kind)]
+
+
+def made(world: Any) -> list[str]:
+    file = world.cwd / "made.txt"
+    return file.read_text().split() if file.exists() else []
+
+
+def models(world: Any) -> list[str]:
+    return [request.model for request in world.gateway.requests if request.method == "stream"]
+
+
+def check_order(events: list[Any], attempts: int) -> None:
+    """One numbering, one `Started` for each attempt, one `Finished`."""
+    assert sorted(event.seq for event in events) == list(range(len(events)))
+    assert [event.attempt for event in of_type(events, Started)] == list(range(1, attempts + 1))
+    assert len(of_type(events, Finished)) == 1
+    assert {event.lane for event in of_type(events, Started)} == {"warm"}
+
+
+@pytest.mark.parametrize("how", ["run", "chat"])
+def test_a_retry_asks_for_permission(world: Any, how: str) -> None:
+    """The API fails; the second attempt sends the prompt again, and somebody is asked in it."""
+    world.gateway.reply(status=503, error="overloaded")
+    world.gateway.reply(calls=[TOUCH])
+    world.gateway.reply(text="done")
+    result, events = run_or_chat(world, how, retries=2)
+    assert (result.outcome, result.answer, result.attempts) == ("success", "done", 2), result.failure
+    check_order(events, 2)
+    assert [asked.attempt for asked in of_type(events, PermissionAsked)] == [2]
+    assert [one.decision for one in result.decisions] == ["allow"]
+    assert made(world) == ["once"]
+    assert result.usage is not None and result.usage.requests == 3
+    last = [one for one in world.gateway.requests if one.method == "stream"][-1]
+    assert str(last.user_texts).count("hello") == 1, "the failed prompt is not in the conversation twice"
+
+
+@pytest.mark.parametrize("how", ["run", "chat"])
+def test_a_denial_in_the_second_attempt(world: Any, how: str) -> None:
+    """Nothing is done, and the result says who was asked."""
+    world.gateway.reply(status=503, error="overloaded")
+    world.gateway.reply(calls=[TOUCH])
+    world.gateway.reply(text="not done")
+    result, events = run_or_chat(world, how, answer="deny", retries=2)
+    assert (result.answer, result.attempts) == ("not done", 2), result.failure
+    assert [event.decision for event in of_type(events, PermissionDecided)] == ["deny"]
+    assert [one.decision for one in result.decisions] == ["deny"]
+    assert made(world) == []
+
+
+@pytest.mark.parametrize("how", ["run", "chat"])
+def test_a_fallback_model_asks_for_permission(world: Any, how: str) -> None:
+    """The day's quota of one model is gone: the next model takes over, at once."""
+    world.gateway.reply(status=429, error="Resource exhausted", details=[PER_DAY])
+    world.gateway.reply(calls=[TOUCH])
+    world.gateway.reply(text="done")
+    result, events = run_or_chat(world, how, fallback_models=("gemini-2.5-flash",))
+    assert (result.outcome, result.answer, result.attempts) == ("success", "done", 2), result.failure
+    check_order(events, 2)
+    assert models(world) == ["gemini-2.5-pro", "gemini-2.5-flash", "gemini-2.5-flash"]
+    assert [start.model for start in of_type(events, Started)] == ["gemini-2.5-pro", "gemini-2.5-flash"]
+    assert [asked.attempt for asked in of_type(events, PermissionAsked)] == [2]
+    assert made(world) == ["once"]
+
+
+@pytest.mark.parametrize("how", ["run", "chat"])
+def test_a_correction_asks_for_permission(world: Any, how: str) -> None:
+    """The first answer does not fit the schema; the second attempt uses a tool, and its answer fits."""
+    world.gateway.reply(text='{"name": "Ada"}')
+    world.gateway.reply(calls=[TOUCH])
+    world.gateway.reply(text=GOOD)
+    result, events = run_or_chat(world, how, schema=Person)
+    assert (result.ok, result.value, result.attempts) == (True, Person("Ada", 36), 2), result.failure
+    check_order(events, 2)
+    assert [asked.attempt for asked in of_type(events, PermissionAsked)] == [2]
+    assert made(world) == ["once"]
+    last = [one for one in world.gateway.requests if one.method == "stream"][-1]
+    assert "'age' is a required property" in str(last.user_texts), "the model is told what is wrong"
+    assert "hello" in str(last.user_texts), "it is the same conversation"
+
+
+@pytest.mark.parametrize("how", ["run", "chat"])
+def test_what_a_tool_did_is_not_done_again(world: Any, how: str) -> None:
+    """After a tool call the next attempt does not send the prompt again: it continues."""
+    world.gateway.reply(calls=[TOUCH])
+    world.gateway.reply(status=503, error="overloaded")
+    world.gateway.reply(text="done")
+    result, events = run_or_chat(world, how, retries=2)
+    assert (result.outcome, result.answer, result.attempts) == ("success", "done", 2), result.failure
+    assert made(world) == ["once"]
+    last = [one for one in world.gateway.requests if one.method == "stream"][-1]
+    assert "You were cut off" in last.last_user_text
+    assert "echo once" in repr(last.contents), "the model knows what it has done"
+    assert len(result.decisions) == 1
+    assert any(notice.code == "next_attempt" for notice in of_type(events, Notice))
+
+
+@pytest.mark.parametrize("how", ["run", "chat"])
+def test_without_retries_a_failure_stands(world: Any, how: str) -> None:
+    """One attempt, and no prompt is sent again."""
+    world.gateway.reply(status=503, error="overloaded")
+    world.gateway.reply(text="never sent")
+    result, events = run_or_chat(world, how, max_attempts=1)
+    assert (result.outcome, result.attempts) == ("failed", 1)
+    assert len(models(world)) == 1
+    check_order(events, 1)
+
+
+def test_the_next_turn_has_the_chats_own_model(world: Any) -> None:
+    """A fallback is for one turn; a schema is for one turn; the conversation goes on."""
+    world.gateway.reply(status=429, error="Resource exhausted", details=[PER_DAY])
+    world.gateway.reply(text="from flash")
+    world.gateway.reply(text=GOOD)
+    world.gateway.reply(text="plain")
+
+    async def main() -> list[geminids.Result]:
+        options = world.options(**OPTIONS, fallback_models=("gemini-2.5-flash",))
+        async with geminids.Pool(options) as pool, pool.chat() as chat:
+            first = await chat.ask("hello")
+            return [first, await chat.ask("who?", schema=Person), await chat.ask("and now?")]
+
+    first, second, third = anyio.run(main)
+    assert (first.answer, first.value, first.attempts) == ("from flash", None, 2), first.failure
+    assert second.value == Person("Ada", 36), second.failure
+    assert (third.answer, third.value) == ("plain", None)
+    assert models(world) == ["gemini-2.5-pro", "gemini-2.5-flash", "gemini-2.5-pro", "gemini-2.5-pro"]
+    last = [one for one in world.gateway.requests if one.method == "stream"][-1]
+    assert "hello" in str(last.user_texts) and "JSON Schema" not in last.last_user_text
+
+
+@pytest.mark.parametrize("how", ["run", "chat"])
+def test_a_stop_while_waiting_for_the_next_attempt(world: Any, how: str) -> None:
+    """The run ends at once, and nothing more is sent."""
+    world.gateway.reply(
+        status=429,
+        error="slow down",
+        details=[{"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "200s"}],
+    )
+    options = world.options(**OPTIONS, retries=2)
+
+    async def stop_in_the_pause(stream: Any) -> geminids.Result:
+        with anyio.fail_after(60):
+            async for event in stream:
+                if isinstance(event, Notice) and event.code == "next_attempt":
+                    stream.stop("enough")
+        return stream.result
+
+    async def main() -> geminids.Result:
+        if how == "run":
+            async with geminids.open_run("hello", options, on_permission=lambda asked: "allow") as run:
+                return await stop_in_the_pause(run)
+        async with geminids.Pool(options) as pool, pool.chat() as chat, chat.send("hello") as turn:
+            return await stop_in_the_pause(turn)
+
+    result = anyio.run(main)
+    assert (result.outcome, result.reason, result.attempts) == ("interrupted", "enough", 1)
+    assert len(models(world)) == 1
