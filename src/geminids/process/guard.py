@@ -10,6 +10,7 @@ import threading
 import time
 from pathlib import Path
 
+from geminids.at_fork import run_in_child
 from geminids.process.marker import MARKER, Mark
 
 __all__ = ["guard_run", "guarded", "release_run"]
@@ -149,5 +150,4 @@ def _forget() -> None:
     _guard = None
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
+run_in_child(_forget)

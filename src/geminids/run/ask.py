@@ -12,8 +12,8 @@ from geminids.run.result import Result
 from geminids.run.run import Run
 
 if TYPE_CHECKING:
-    from geminids.prices import Budget
     from geminids.run.warm.permission import OnPermission
+    from geminids.spending import Budget
 
 __all__ = ["ask", "ask_sync", "open_run", "stream_sync"]
 

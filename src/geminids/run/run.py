@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     import anyio
     from anyio.abc import TaskGroup
 
-    from geminids.gateway.purse import Purse
     from geminids.run.wanted import Wanted
     from geminids.run.warm.permission import OnPermission
+    from geminids.spending.budget import BaseBudget
 
 __all__ = ["Run"]
 
@@ -51,7 +51,7 @@ class Run(EventStream):
         on_line: OnLine | None = None,
         on_permission: OnPermission | None = None,
         notices: Sequence[tuple[Level, str, str]] = (),
-        budgets: Sequence[Purse] = (),
+        budgets: Sequence[BaseBudget] = (),
         wanted: Wanted | None = None,
     ) -> None:
         self._recorder = recorder = RunRecorder()
