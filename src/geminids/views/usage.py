@@ -13,10 +13,9 @@ from geminids.sessions.usage import Kind, Spent, StoredUsage, Trouble
 from geminids.spending import PriceTable, price_of
 from geminids.spending.table import rates_in
 
-__all__ = ["FOOTNOTE", "KEYS", "Key", "Report", "Row", "Used", "grouped", "report_of", "used"]
+__all__ = ["FOOTNOTE", "Key", "Report", "Row", "Used", "grouped", "report_of", "used"]
 
 Key = Literal["day", "model", "project", "session"]
-KEYS: tuple[Key, ...] = ("day", "model", "project", "session")
 FOOTNOTE = (
     "Session files do not hold requests outside the conversation (model router, web search, web fetch, compression, "
     "loop checks) and discarded answers. They are counted for runs of geminids through its gateway and are missing for "
