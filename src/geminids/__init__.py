@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from geminids.events.stall import Stall, StallProcess
     from geminids.options import McpServer, Options, Permissions
     from geminids.outcome import Failure
-    from geminids.prices import Budget, ModelRate, RateTier
     from geminids.process.undumpable import protect_host
     from geminids.run.ask import ask, ask_sync, open_run, stream_sync
     from geminids.run.result import Result
@@ -53,6 +52,7 @@ if TYPE_CHECKING:
     from geminids.run.warm.permission import Said
     from geminids.run.warm.pool import Pool, ProcessStatus
     from geminids.sessions.tokens import ResumeToken, extract_resume_token, format_resume_line
+    from geminids.spending import Budget, ModelRate, RateTier
 
 __version__ = "0.1.0"
 
@@ -118,7 +118,7 @@ _ROOMS = {
     "geminids.options": ("McpServer", "Options", "Permissions"),
     "geminids.outcome": ("Failure",),
     "geminids.process.undumpable": ("protect_host",),
-    "geminids.prices": ("Budget", "ModelRate", "RateTier"),
+    "geminids.spending": ("Budget", "ModelRate", "RateTier"),
     "geminids.run.ask": ("ask", "ask_sync", "open_run", "stream_sync"),
     "geminids.run.result": ("Result",),
     "geminids.run.run": ("Run",),

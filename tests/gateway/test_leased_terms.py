@@ -15,11 +15,12 @@ from geminids.gateway import Reply
 from geminids.gateway.host import open_lease
 from geminids.gateway.lease import Lease
 from geminids.gateway.pace import Pace
-from geminids.gateway.purse import Limits, Purse, Spending
 from geminids.gateway.request import Request
 from geminids.gateway.scripted import Scripted
 from geminids.gateway.told import Answered, Halt, Told, Waiting
 from geminids.gateway.upstream import Body, Head, Part
+from geminids.spending import Budget
+from geminids.spending.budget import Spending
 
 _MODEL = "gemini-2.5-flash"
 _RETRY = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "30s"}
@@ -32,11 +33,11 @@ _A_DAYS = {
 class _Run:
     """A lease that is in use, and what it was told."""
 
-    def __init__(self, replies: list[Reply], pace: Pace | None = None, **limits: int) -> None:
+    def __init__(self, replies: list[Reply], pace: Pace | None = None, **limits: Any) -> None:
         self.told: list[Told] = []
         self.heard = threading.Condition()
-        self.purse = Purse("this run", Limits(**limits or {"requests": 99}))
-        self.opened = open_lease(Lease(Scripted(replies), self._tell, purses=[self.purse], pace=pace))
+        self.budget = Budget(**limits or {"requests": 99})
+        self.opened = open_lease(Lease(Scripted(replies), self._tell, budgets=[self.budget], pace=pace))
         self.opened.begin()
 
     def _tell(self, told: Told) -> None:
@@ -74,7 +75,7 @@ def test_a_failed_request_costs_no_tokens(status: int) -> None:
     assert run.ask()[0] == status
     run.wait_for(Answered)
     run.close()
-    assert run.purse.spent == Spending(requests=1)
+    assert run.budget.spent == Spending(requests=1)
 
 
 def test_an_answer_whose_client_left_costs_its_input() -> None:
@@ -84,7 +85,7 @@ def test_an_answer_whose_client_left_costs_its_input() -> None:
         run.ask("x" * 4000, timeout=0.5)
     run.wait_for(Answered)
     run.close()
-    assert run.purse.spent.requests == 1 and run.purse.spent.tokens > 1000
+    assert run.budget.spent.requests == 1 and run.budget.spent.tokens > 1000
 
 
 def test_who_leaves_while_it_waits_has_spent_nothing() -> None:
@@ -97,7 +98,7 @@ def test_who_leaves_while_it_waits_has_spent_nothing() -> None:
     run.wait_for(Answered)
     run.close()
     assert run.wait_for(Waiting).seconds == pytest.approx(30, abs=1)
-    assert (run.purse.spent, pace.waiting) == (Spending(), 0)
+    assert run.budget.spent == Spending()
 
 
 def test_a_refusal_is_kept_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,7 +123,7 @@ def test_too_early_for_the_rate_is_said_as_the_api_says_it(monkeypatch: pytest.M
     assert run.ask()[0] == 200
     status, said = run.ask()
     run.close()
-    assert status == 429 and run.purse.spent.requests == 1
+    assert status == 429 and run.budget.spent.requests == 1
     assert said["error"]["details"][0]["retryDelay"] == "60s"
 
 
@@ -141,7 +142,7 @@ def test_all_that_is_paid_for_is_a_request(what: str) -> None:
     run.ask(what=what)
     run.wait_for(Answered)
     run.close()
-    assert run.purse.spent.requests == 1
+    assert run.budget.spent.requests == 1
 
 
 @pytest.mark.parametrize("what", [f"models/{_MODEL}:countTokens", "files", "files?a=1"])
@@ -150,7 +151,7 @@ def test_what_is_free_is_none(what: str) -> None:
     run = _Run([])
     run.ask(what=what)
     run.close()
-    assert run.purse.spent == Spending()
+    assert run.budget.spent == Spending()
 
 
 @pytest.mark.parametrize("what", _PAID)
@@ -160,7 +161,7 @@ def test_what_is_not_told_in_tokens_does_not_leave(what: str) -> None:
     assert run.ask(what=what)[0] == 403
     assert "not told in tokens" in run.wait_for(Halt).message
     run.close()
-    assert run.purse.spent == Spending()
+    assert run.budget.spent == Spending()
 
 
 def test_an_embedding_costs_its_input() -> None:
@@ -170,7 +171,7 @@ def test_an_embedding_costs_its_input() -> None:
     assert run.ask("x" * 4000, what=f"models/{_MODEL}:embedContent")[0] == 200
     run.wait_for(Answered)
     run.close()
-    assert run.purse.spent.tokens == pytest.approx(1000, abs=50)
+    assert run.budget.spent.tokens == pytest.approx(1000, abs=50)
 
 
 class _Embedding:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geminids.gateway.observe import Observer
-from geminids.gateway.told import Counts
+from geminids.spending.tokens import Counts
 
 EVENTS = "text/event-stream; charset=utf-8"
 USAGE = {

@@ -91,7 +91,6 @@ def test_who_goes_away_gives_its_place_up() -> None:
                 await crowd.come(nursery, "b")
                 leaving.cancel_scope.cancel()
         assert crowd.left == [("a", 0.0), ("b", 10.0)]
-        assert crowd.pace.waiting == 0
 
     _in_no_time(main)
 

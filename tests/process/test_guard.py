@@ -19,12 +19,13 @@ import pytest
 from geminids.process import guard
 from geminids.process.marker import MARKER, new_mark, with_mark
 from geminids.process.tree import marked
+from guard_process import guard_of
 
 # Does what it is told, one line of code after the other, and answers each with a line.
 DRIVER = """
 import ctypes, json, os, sys
 from geminids.process.child import spawn
-from geminids.process.guard import guard_run, guarded, release_run
+from geminids.process.guard import guard_run, release_run
 from geminids.process.marker import new_mark, with_mark
 libc, marks, children = ctypes.CDLL(None), {}, []
 
@@ -66,7 +67,9 @@ class Host:
         return json.loads(self.popen.stdout.readline())
 
     def guard(self) -> psutil.Process:
-        return psutil.Process(self.do("guarded()"))
+        guard = guard_of(self.popen.pid)
+        assert guard is not None
+        return guard
 
     def die(self) -> None:
         self.popen.kill()
@@ -174,7 +177,7 @@ def test_release_without_guard(host: Host) -> None:
     guard.kill()
     until(lambda: gone(guard), 5)
     host.do("release_run(marks['run-a'])")
-    assert host.do("guarded()") is None
+    assert guard_of(host.popen.pid) is None
     left.kill()
     until(lambda: gone(left), 5)
 
@@ -224,8 +227,9 @@ def _ignores(process: psutil.Process, number: signal.Signals) -> bool:
 def test_no_warning_at_the_end() -> None:
     """The guard outlives its host by a moment, on purpose: Python has nothing to complain of when it drops it."""
     code = (
-        "import gc\nfrom geminids.process import guard\nfrom geminids.process.marker import new_mark\n"
-        "mark = new_mark('run'); guard.guard_run(mark); guard.release_run(mark); print(guard.guarded())\n"
+        "import gc, psutil\nfrom geminids.process import guard\nfrom geminids.process.marker import new_mark\n"
+        "mark = new_mark('run'); guard.guard_run(mark); guard.release_run(mark)\n"
+        "print(psutil.Process().children()[0].pid)\n"
         "vars(guard).clear(); gc.collect()\n"  # as Python does at its end, in an order that nobody knows
     )
     done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True)

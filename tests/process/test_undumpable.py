@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import subprocess
@@ -13,7 +14,6 @@ import psutil
 import pytest
 
 from geminids.process.marker import MARKER
-from geminids.process.undumpable import is_protected
 from powerless import powerless
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Linux alone can do it")
@@ -23,15 +23,17 @@ SECRET = "a-secret-of-the-host"
 
 # A host that is closed or not; a child of the same user then looks into it.
 HOST = """
-import json, os, subprocess, sys
+import ctypes, json, os, subprocess, sys
 from geminids.process import undumpable
+def is_protected():
+    return ctypes.CDLL(None).prctl(3, 0, 0, 0, 0) == 0  # PR_GET_DUMPABLE
 how = sys.argv[1]
-told = {"open_before": not undumpable.is_protected()}
+told = {"open_before": not is_protected()}
 if how == "command":
     undumpable.protect_command()
 elif how == "host":
     told["can"] = undumpable.protect_host()
-told["protected"] = undumpable.is_protected()
+told["protected"] = is_protected()
 LOOK = '''
 import json, os, sys
 def tried(what):
@@ -98,7 +100,7 @@ def test_a_command_within_a_run_stays_open() -> None:
 GUARDED = """
 import psutil
 from geminids.process.child import spawn
-from geminids.process.guard import guard_run, guarded, release_run
+from geminids.process.guard import guard_run, release_run
 from geminids.process.marker import new_mark, with_mark
 from geminids.process.tree import marked
 mark = new_mark("run-x")
@@ -106,10 +108,9 @@ guard_run(mark)
 child = spawn(["sleep", "60"], cwd="/", env=with_mark({"PATH": os.environ["PATH"]}, mark))
 me = psutil.Process()
 told["me"] = [me.name() != "", me.create_time() > 0, me.num_fds() > 0, me.memory_info().rss > 0]
-told["children"] = sorted(p.pid for p in me.children()) == sorted([child.pid, guarded()])
+[guard] = [p for p in me.children() if p.pid != child.pid]
 told["marked"] = [p.pid for p in marked(str(mark))] == [child.pid]
 told["alive"] = mark.host_is_alive()
-guard = psutil.Process(guarded())
 told["guard_environ"] = guard.environ()
 told["guard_words"] = guard.cmdline()
 child.signal_group("KILL")
@@ -123,7 +124,6 @@ def test_our_own_work_goes_on_in_a_protected_host() -> None:
     told = _host("host", GUARDED)
     assert told["protected"]
     assert told["me"] == [True] * 4
-    assert told["children"]
     assert told["marked"]
     assert told["alive"]
 
@@ -166,4 +166,4 @@ def test_the_guard_of_a_protected_host_does_its_work() -> None:
 
 def test_a_library_is_not_protected_by_itself() -> None:
     """Debuggers and core dumps of a program that imports us are its own: this very process is open."""
-    assert not is_protected()
+    assert ctypes.CDLL(None).prctl(3, 0, 0, 0, 0) == 1  # PR_GET_DUMPABLE

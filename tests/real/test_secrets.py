@@ -12,15 +12,14 @@ from typing import Any
 
 import anyio
 import msgspec
-import psutil
 import pytest
 
 import geminids
 from geminids import OptionsError, RunFailed
 from geminids.events.model import Finished, ToolFinished, encode_event
-from geminids.process.guard import guarded
 from geminids.process.marker import MARKER
 from geminids.process.tree import marked
+from guard_process import guard_of
 
 pytestmark = pytest.mark.real
 
@@ -133,9 +132,8 @@ def test_no_process_shows_a_secret_in_its_words(world: Any) -> None:
                 while not (world.cwd / "here").exists():
                     await anyio.sleep(0.02)
             words.extend(str(process.cmdline()) for process in marked(os.environ[MARKER]))
-            pid = guarded()
-            assert pid is not None
-            guard = psutil.Process(pid)
+            guard = guard_of()
+            assert guard is not None
             words.append(str(guard.cmdline()))
             _clean(guard.environ())
             (world.cwd / "go").touch()

@@ -17,8 +17,8 @@ from geminids import Options, TokensUsed
 from geminids.events.cost import Cost
 from geminids.events.model import ModelUsage, Usage
 from geminids.launch.refused import Refused
-from geminids.prices import price_of
 from geminids.run.cost import Prices, check_prices
+from geminids.spending import price_of
 
 NOON = int(datetime(2026, 11, 16, 12, tzinfo=UTC).timestamp() * 1000)
 PRO, FLASH, LITE = "gemini-2.5-pro", "gemini-2.5-flash", "gemini-2.5-flash-lite"

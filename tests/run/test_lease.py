@@ -16,12 +16,12 @@ import pytest
 from geminids import Options
 from geminids.gateway import host
 from geminids.gateway.lease import TOKEN_PREFIX
-from geminids.gateway.purse import Limits, Purse
 from geminids.gateway.route import Route
 from geminids.gateway.told import Remark
 from geminids.launch.gateway_env import NO_KEY, gateway_environment
 from geminids.launch.refused import Refused
 from geminids.run.lease import DAY_BOOKED, Mailbox, RunLease
+from geminids.spending import Budget
 
 KEY = "AIzaSy-not-a-real-key-0123456789"
 BY_KEY = Route(kind="gateway", sign_in="api_key", key=KEY)
@@ -33,7 +33,7 @@ def leases() -> Iterator[Callable[..., RunLease]]:
     """Makes leases, and closes them."""
     made: list[RunLease] = []
 
-    def make(shares_process: bool = False, budgets: tuple[Purse, ...] = (), **fields: Any) -> RunLease:
+    def make(shares_process: bool = False, budgets: tuple[Budget, ...] = (), **fields: Any) -> RunLease:
         made.append(RunLease(Options(**fields), shares_process=shares_process, budgets=budgets))
         return made[-1]
 
@@ -179,11 +179,11 @@ def test_a_run_in_a_tool_that_has_a_key_of_its_own_books_its_day(
 
 def test_a_shared_budget_is_seen_by_all(leases: Callable[..., RunLease]) -> None:
     """It holds beside the run's own."""
-    purse = Purse("all", Limits(requests=1))
-    lease = leases(budgets=(purse,), max_requests=5)
+    budget = Budget(requests=1, name="all")
+    lease = leases(budgets=(budget,), max_requests=5)
     assert lease.has_budget
     lease.connect(BY_KEY, {})
-    assert lease.budgets[0] is purse
+    assert lease.budgets[0] is budget
     assert len(lease.budgets) == 2
 
 

@@ -18,7 +18,7 @@ from geminids.config.places import Places
 from geminids.errors import SessionBusy, SessionError
 from geminids.process.marker import MARKER, new_mark, with_mark
 from geminids.process.tree import marked
-from geminids.sessions.lock import Holder, Lock, hold, still_writing, sweep, try_hold
+from geminids.sessions.lock import Holder, Lock, hold, still_writing, try_hold
 
 ID = "3e0923c9-7033-438d-a978-a361d8031f47"
 
@@ -257,12 +257,13 @@ def test_a_killed_holder_frees_it_at_once(places: Places, child: str) -> None:
 
 
 def test_the_files_of_the_dead_are_swept_and_those_of_the_living_are_not(places: Places) -> None:
-    """By a sweep, and by whoever lets go of any session."""
+    """Whoever releases a session removes them."""
     lock = _taken(places)
+    other = try_hold("another", "run-2", places=places)
+    assert isinstance(other, Lock)
     (places.locks / "gemini-dead").write_text('{"pid":1,"run_id":"run-x","since":1}\n')
-    assert sweep(places) == 1
+    other.release()
     assert [file.name for file in places.locks.iterdir()] == [f"gemini-{ID}"]
-    (places.locks / "gemini-dead").touch()
     lock.release()
     assert list(places.locks.iterdir()) == []
 

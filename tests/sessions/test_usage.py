@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from geminids.sessions import fork, rescue
+from geminids.sessions.folders import Folder
 from geminids.sessions.usage import Request, Spent, StoredUsage, read_usage, stored_usage
 from recordings import RECORDINGS
 
@@ -53,6 +54,11 @@ def journal(folder: Path, *records: Any, session: str = "5f0c0f5e-0000-4000-8000
     return file
 
 
+def usage_of(file: Path) -> StoredUsage:
+    """What one file tells, by itself."""
+    return read_usage(str(file), Folder(file.parent, None, False))
+
+
 def requests(found: list[StoredUsage]) -> list[Request]:
     return [request for one in found for request in one.requests]
 
@@ -67,7 +73,7 @@ def requests(found: list[StoredUsage]) -> list[Request]:
 )
 def test_recorded(file: str, count: int) -> None:
     """Records that the CLI writes again, checkpoints and resumes add nothing: each request is told once."""
-    found = read_usage(RECORDINGS / file)
+    found = usage_of(RECORDINGS / file)
     assert count == len(found.requests)
     assert {EACH} == {request.tokens for request in found.requests}
     assert all(request.model for request in found.requests)
@@ -76,7 +82,7 @@ def test_recorded(file: str, count: int) -> None:
 
 def test_times_stay() -> None:
     """A resume writes the history anew with the time of the resume; the request keeps its own."""
-    found = read_usage(TALK)
+    found = usage_of(TALK)
     assert found.requests[0].at == "2026-11-16T07:24:48.599Z"
     assert found.session == "2442f7e8-b90d-47e8-b4da-961cefd33e79"
 
@@ -86,7 +92,7 @@ def test_legacy() -> None:
     file = RECORDINGS / "0.24.0" / "session-2026-11-16T07-24-b957c4a2.json"
     messages = json.loads(file.read_text())["messages"]
     expected = [message["id"] for message in messages if message.get("tokens")]
-    assert expected and expected == [request.id for request in read_usage(file).requests]
+    assert expected and expected == [request.id for request in usage_of(file).requests]
 
 
 def test_tokens_change(tmp_path: Path) -> None:
@@ -94,14 +100,14 @@ def test_tokens_change(tmp_path: Path) -> None:
     more = {"input": 50, "output": 2, "cached": 3, "thoughts": 4, "tool": 0, "total": 56}
     bare = answer(1, tokens=None)
     file = journal(tmp_path, answer(1), answer(1, tokens=more, toolCalls=[]), bare)
-    assert [request.tokens.total for request in read_usage(file).requests] == [56]
+    assert [request.tokens.total for request in usage_of(file).requests] == [56]
 
 
 def test_checkpoint_with_tokens(tmp_path: Path) -> None:
     """What only a checkpoint or a header tells counts; what was told before is not told again."""
     again = answer(1, timestamp="2026-11-20T00:00:00.000Z")
     file = journal(tmp_path, answer(1), {"$set": {"messages": [again, answer(2)]}})
-    found = read_usage(file).requests
+    found = usage_of(file).requests
     assert [ID.format(1), ID.format(2)] == [request.id for request in found]
     assert found[0].at == "2026-11-16T07:24:41.599Z"
 
@@ -109,7 +115,7 @@ def test_checkpoint_with_tokens(tmp_path: Path) -> None:
 def test_taken_back(tmp_path: Path) -> None:
     """A request that the user has taken back (/rewind) was paid all the same."""
     file = journal(tmp_path, answer(1), answer(2), {"$rewindTo": ID.format(1)})
-    assert len(read_usage(file).requests) == 2
+    assert len(usage_of(file).requests) == 2
 
 
 def test_other_tokens(tmp_path: Path) -> None:
@@ -120,7 +126,7 @@ def test_other_tokens(tmp_path: Path) -> None:
     file = journal(
         tmp_path, said, first, {**first, **answer(3)}, {**said, "tokens": {"input": 7, "total": 7}}
     )
-    found = read_usage(file)
+    found = usage_of(file)
     assert [request.tokens.total for request in found.requests] == [19]
     assert found.troubles == ()
 
@@ -136,7 +142,7 @@ def test_other_tokens(tmp_path: Path) -> None:
 def test_broken_line(tmp_path: Path, line: str) -> None:
     """A broken line costs that line, and is told."""
     file = journal(tmp_path, answer(1), line, answer(2))
-    found = read_usage(file)
+    found = usage_of(file)
     assert [ID.format(1), ID.format(2)] == [request.id for request in found.requests]
     assert [trouble.what for trouble in found.troubles] == ["1 record that cannot be read"]
 
@@ -145,7 +151,7 @@ def test_odd_values(tmp_path: Path) -> None:
     """Amounts that are no whole numbers, or none, are read as far as they go."""
     odd = {"input": 10.0, "output": 2, "cached": None, "thoughts": None, "tool": 0, "total": 12}
     file = journal(tmp_path, answer(1, tokens=odd), answer(2, model=None))
-    found = read_usage(file)
+    found = usage_of(file)
     assert [(one.tokens.input, one.tokens.total) for one in found.requests] == [(10, 12), (12, 18)]
     assert None is found.requests[1].model
     assert found.troubles == ()
@@ -156,14 +162,14 @@ def test_torn_legacy(tmp_path: Path) -> None:
     whole = json.dumps({"sessionId": "s", "projectHash": "0", "messages": [answer(1), answer(2)]}, indent=2)
     file = tmp_path / "session-2026-11-16T07-24-aaaaaaaa.json"
     file.write_text(whole[: whole.rindex('"tool"')])
-    found = read_usage(file)
+    found = usage_of(file)
     assert [ID.format(1)] == [request.id for request in found.requests]
     assert len(found.troubles) == 1
 
 
 def test_unreadable(tmp_path: Path) -> None:
     """A file that cannot be read is told, and costs nothing else."""
-    found = read_usage(tmp_path / "session-gone.jsonl")
+    found = usage_of(tmp_path / "session-gone.jsonl")
     assert found.requests == ()
     assert found.troubles[0].what == "cannot be read: No such file or directory"
 
@@ -207,7 +213,7 @@ def test_taken_over(shelf: Any) -> None:
     whole = json.loads(old.read_text())
     journal(shelf.chats(), *whole["messages"], answer(7), session=whole["sessionId"])
     found = stored_usage(**shelf.where)
-    assert len(read_usage(old).requests) + 1 == len(requests(found))
+    assert len(usage_of(old).requests) + 1 == len(requests(found))
     assert {whole["sessionId"]} == {one.session for one in found}
 
 

@@ -14,8 +14,8 @@ import msgspec
 import pytest
 from rich.cells import cell_len
 
-from geminids.prices import ModelRate, price_of
 from geminids.sessions.usage import Request, Spent, StoredUsage, Trouble
+from geminids.spending import ModelRate, price_of
 from geminids.views.screen import Screen
 from geminids.views.usage import Report, grouped, report_of
 from geminids.views.usage_html import html

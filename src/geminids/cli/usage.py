@@ -136,8 +136,8 @@ def _report(
     from msgspec.structs import replace
 
     from geminids.config.places import Places
-    from geminids.prices import read_prices
     from geminids.sessions.usage import stored_usage, with_request_log
+    from geminids.spending import read_prices
     from geminids.views.usage import report_of
 
     prices = prices if prices is not None else _configured_prices()

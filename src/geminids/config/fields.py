@@ -44,7 +44,6 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
     low: float | None = None
     high: float | None = None
     above: float | None = None
-    below: float | None = None
     nullable: bool = False
     whole: bool = False
     paths: bool = False
@@ -234,6 +233,5 @@ def _limits(meta: Meta) -> dict[str, Any]:
         "low": meta.ge,
         "high": meta.le,
         "above": meta.gt,
-        "below": meta.lt,
     }
     return {name: value for name, value in found.items() if value is not None}

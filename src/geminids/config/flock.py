@@ -6,6 +6,8 @@ import os
 import time
 from pathlib import Path
 
+from geminids.at_fork import run_in_child
+
 __all__ = ["FileLock"]
 
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.0005, 0.05
@@ -72,5 +74,4 @@ def _close_copies() -> None:
         lock.close()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_close_copies)
+run_in_child(_close_copies)

@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable
 
 import anyio
 
+from geminids.at_fork import close_in_child
 from geminids.errors import GeminidsError
-from geminids.gateway.fork import close_in_child
 from geminids.gateway.line import Line
 
 __all__ = ["accept", "most_connections"]

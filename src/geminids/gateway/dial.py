@@ -15,7 +15,7 @@ from typing import Any
 import anyio
 import h11
 
-from geminids.gateway.fork import close_in_child
+from geminids.at_fork import close_in_child
 from geminids.gateway.line import Line
 from geminids.gateway.upstream import UpstreamFault
 from geminids.gateway.way import Address, Proxy, Way

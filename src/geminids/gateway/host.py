@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING
 
+from geminids.at_fork import run_in_child
 from geminids.gateway.lease import Lease, Leases
 from geminids.gateway.request import Request
 from geminids.gateway.server import Gateway
@@ -147,7 +147,7 @@ def _after_fork() -> None:
     _lock, _host = threading.Lock(), None
 
 
-os.register_at_fork(after_in_child=_after_fork)
+run_in_child(_after_fork)
 
 
 def _forget(gateway: HostGateway) -> None:

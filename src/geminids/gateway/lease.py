@@ -15,7 +15,7 @@ from geminids.gateway.upstream import Upstream
 if TYPE_CHECKING:
     from geminids.gateway.activity import Activity
     from geminids.gateway.pace import Pace
-    from geminids.gateway.purse import Purse
+    from geminids.spending.budget import BaseBudget
 
 __all__ = ["TOKEN_PREFIX", "Lease", "Leases"]
 
@@ -28,7 +28,7 @@ class Lease:
         upstream: Upstream,
         tell: Tell,
         *,
-        purses: Sequence[Purse] = (),
+        budgets: Sequence[BaseBudget] = (),
         pace: Pace | None = None,
         wake: Callable[[], None] | None = None,
         only_models: Sequence[str] = (),
@@ -37,7 +37,7 @@ class Lease:
         """`api`: the form of the API that the run's sign-in uses; requests of another form are refused."""
         self.token = TOKEN_PREFIX + os.urandom(24).hex()
         self.upstream = upstream
-        self.purses = tuple(purses)
+        self.budgets = tuple(budgets)
         self.pace = pace
         self.only_models = tuple(only_models)
         self.api = api

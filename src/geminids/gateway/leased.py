@@ -6,7 +6,7 @@ import math
 import time
 import zlib
 from collections.abc import AsyncIterator, Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from geminids.gateway.activity import Activity, Sent, sketch_of
 from geminids.gateway.authorize import Unauthorized, authorize
@@ -14,15 +14,13 @@ from geminids.gateway.encode import error_body
 from geminids.gateway.lease import Lease, Leases
 from geminids.gateway.observe import Observer
 from geminids.gateway.passing import NOT_SIGNED_IN
-from geminids.gateway.purse import counted_bytes
 from geminids.gateway.request import Request
 from geminids.gateway.roles import role_of
 from geminids.gateway.told import Answered, Halt, RequestRole, UnderWay, Waiting
 from geminids.gateway.upstream import Body, Cut, Head, Mismatch, Part, UpstreamFault, closing
 from geminids.log import get_logger
-
-if TYPE_CHECKING:
-    from geminids.gateway.purse import Hold
+from geminids.spending.budget import BudgetRefusal, Hold
+from geminids.spending.token_estimate import counted_bytes
 
 __all__ = ["Leased"]
 
@@ -112,7 +110,7 @@ class _Visit:
         """The seconds by which the request came too early for the rate that is kept."""
         self._digest = zlib.crc32(request.raw) if self._counted else 0
         self._role: RequestRole = "nested" if request.is_nested else role_of(request)
-        self._size = counted_bytes(request.raw) if lease.purses else 0
+        self._size = counted_bytes(request.raw) if lease.budgets else 0
         self._attempt = lease.attempts.get(self._digest, 0) + 1
         self._activity: Activity | None = None
         self._sent = Sent()
@@ -169,12 +167,12 @@ class _Visit:
 
     def _unaffordable(self) -> Halt | None:
         lease, request = self._lease, self._request
-        for purse in lease.purses if self._counted else ():
-            if request.method not in _BY_TOKEN and purse.limits.spares_tokens:
-                return _uncountable(request, purse.whose)
-            hold = purse.take(request.model, self._size)
-            if isinstance(hold, Halt):
-                return hold
+        for budget in lease.budgets if self._counted else ():
+            if request.method not in _BY_TOKEN and budget.limits.needs_tokens:
+                return _uncountable(request, budget.name)
+            hold = budget.take(request.model, self._size)
+            if isinstance(hold, BudgetRefusal):
+                return Halt(kind=hold.kind, message=hold.message, hint=hold.hint)
             self._holds.append(hold)
         return None
 

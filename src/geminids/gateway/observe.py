@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from geminids.gateway.told import Counts
+from geminids.spending.tokens import Counts
 
 __all__ = ["Observer"]
 

@@ -124,12 +124,6 @@ class Pace:
         self._lock = threading.Lock()
         self._clock = clock
 
-    @property
-    def waiting(self) -> int:
-        """How many requests are held back now."""
-        with self._lock:
-            return len(self._waiting)
-
     def set_rate(self, requests_per_minute: int) -> None:
         """From now on so many requests a minute."""
         with self._lock:

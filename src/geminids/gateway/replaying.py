@@ -149,7 +149,7 @@ class Replaying:
         elif request.method != "stream":
             reply = Scripted().pick(request)
         if reply is None:
-            raise self._mismatch(request, now)
+            raise self._mismatch(now)
         if request.path.endswith(METRICS):
             return parts_of(reply, request)
         what = {"count": "a count of tokens", "generate": "a side request of the CLI"}.get(
@@ -158,7 +158,7 @@ class Replaying:
         self._remark(f"{what} is not in the cassette: answered with a stand-in")
         return parts_of(reply, request)
 
-    def _mismatch(self, request: Request, now: Normal) -> Mismatch:
+    def _mismatch(self, now: Normal) -> Mismatch:
         name, count = self._cassette.name, len(self._cassette.exchanges)
         same = [at for at in range(count) if now.is_like(self._recorded[at])]
         if same:

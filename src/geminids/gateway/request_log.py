@@ -16,8 +16,8 @@ from typing import Annotated, Protocol
 import msgspec
 
 from geminids.config.places import Places, private_dir
-from geminids.gateway.told import Tokens
 from geminids.log import get_logger
+from geminids.spending.tokens import Tokens
 
 __all__ = ["LoggedRequest", "RequestFacts", "RequestLog", "read_request_log"]
 

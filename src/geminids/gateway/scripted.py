@@ -36,12 +36,6 @@ class Scripted:
         with self._lock:
             self._left.append((reply, reply.times))
 
-    @property
-    def unused(self) -> list[Reply]:
-        """Replies that have still to serve a request; those that serve for ever are not counted."""
-        with self._lock:
-            return [reply for reply, left in self._left if left is not None]
-
     async def answer(self, request: Request) -> AsyncIterator[Part]:
         for part in parts_of(self.pick(request), request):
             yield part

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
 
+from geminids.at_fork import close_in_child, importing
 from geminids.errors import GeminidsError
-from geminids.gateway.fork import close_in_child, importing
 from geminids.gateway.request import Request, key_of
 from geminids.gateway.upstream import Head, Upstream
 from geminids.log import get_logger

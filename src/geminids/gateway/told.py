@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+if TYPE_CHECKING:
+    from geminids.spending.tokens import Counts
+
+
 __all__ = [
     "Answered",
-    "Counts",
     "Finding",
     "FindingCode",
     "Halt",
@@ -17,7 +20,6 @@ __all__ = [
     "Remark",
     "RequestRole",
     "Tell",
-    "Tokens",
     "Told",
     "UnderWay",
     "Waiting",
@@ -27,35 +29,6 @@ RequestRole = Literal[
     "main", "router", "compression", "loop_check", "search", "fetch", "subagent", "nested", "other"
 ]
 HaltKind = Literal["over_budget", "model", "mismatch", "gone", "unkept"]
-
-
-class Tokens(Protocol):
-    """The tokens of one request: input includes cached, output excludes thinking. `TokensUsed` is one."""
-
-    @property
-    def input(self) -> int | None: ...
-    @property
-    def cached(self) -> int | None: ...
-    @property
-    def output(self) -> int | None: ...
-    @property
-    def thinking(self) -> int | None: ...
-    @property
-    def tool(self) -> int | None: ...
-
-
-class Counts(msgspec.Struct, frozen=True, kw_only=True):
-    """The tokens of one request as the API counts them: input includes cached, output excludes thinking."""
-
-    input: int | None = None
-    cached: int | None = None
-    output: int | None = None
-    thinking: int | None = None
-    tool: int | None = None
-
-    @property
-    def total(self) -> int:
-        return sum(part or 0 for part in (self.input, self.output, self.thinking, self.tool))
 
 
 class Answered(msgspec.Struct, frozen=True, kw_only=True):

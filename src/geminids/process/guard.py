@@ -10,9 +10,10 @@ import threading
 import time
 from pathlib import Path
 
+from geminids.at_fork import run_in_child
 from geminids.process.marker import MARKER, Mark
 
-__all__ = ["guard_run", "guarded", "release_run"]
+__all__ = ["guard_run", "release_run"]
 
 # Seconds that a guard has to read what it was told, before another one takes its place.
 _PATIENCE = 1.0
@@ -45,12 +46,6 @@ def release_run(mark: Mark) -> None:
         _live.discard(str(mark))
         if _live or (_guard is not None and _guard.poll() is None):
             _tell(f"done {mark}\n")
-
-
-def guarded() -> int | None:
-    """The guard's pid, or None where none was needed yet."""
-    with _lock:
-        return _guard.pid if _guard is not None and _guard.poll() is None else None
 
 
 def _tell(line: str) -> None:
@@ -149,5 +144,4 @@ def _forget() -> None:
     _guard = None
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
+run_in_child(_forget)

@@ -7,9 +7,8 @@ import sys
 
 from geminids.process.marker import MARKER
 
-__all__ = ["is_protected", "protect_command", "protect_host"]
+__all__ = ["protect_command", "protect_host"]
 
-_PR_GET_DUMPABLE = 3
 _PR_SET_DUMPABLE = 4
 
 
@@ -22,12 +21,14 @@ def protect_host() -> bool:
     strace, py-spy), and the process itself cannot open its own `/proc/self/environ` (`os.environ` works as ever).
     Forks inherit it, programs that are started do not. Root is not kept out.
     """
-    return _prctl(_PR_SET_DUMPABLE) == 0
+    if sys.platform != "linux":
+        return False
+    try:
+        import ctypes  # imported late: 6 ms, and a Python can be built without it
 
-
-def is_protected() -> bool:
-    """Whether other processes of the same user are kept out of this one."""
-    return _prctl(_PR_GET_DUMPABLE) == 0
+        return int(ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)) == 0
+    except (ImportError, OSError, AttributeError):
+        return False
 
 
 def protect_command() -> None:
@@ -38,15 +39,3 @@ def protect_command() -> None:
     """
     if MARKER not in os.environ:
         protect_host()
-
-
-def _prctl(option: int, value: int = 0) -> int:
-    """The kernel's answer; -1 where there is no such call."""
-    if sys.platform != "linux":
-        return -1
-    try:
-        import ctypes  # imported late: 6 ms, and a Python can be built without it
-
-        return int(ctypes.CDLL(None).prctl(option, value, 0, 0, 0))
-    except (ImportError, OSError, AttributeError):
-        return -1

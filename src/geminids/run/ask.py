@@ -13,8 +13,8 @@ from geminids.run.run import Run
 from geminids.run.wanted import schema_option
 
 if TYPE_CHECKING:
-    from geminids.prices import Budget
     from geminids.run.warm.permission import OnPermission
+    from geminids.spending import Budget
 
 __all__ = ["ask", "ask_sync", "open_run", "stream_sync"]
 

@@ -20,7 +20,7 @@ from geminids.options import Options
 from geminids.wire.stream_json import ModelStats, Stats
 
 if TYPE_CHECKING:
-    from geminids.prices import PriceTable, Tokens
+    from geminids.spending import PriceTable, Tokens
 
 __all__ = ["Prices", "check_prices", "load_prices_early", "sum_of", "usage_of_requests", "usage_of_stats"]
 
@@ -50,7 +50,8 @@ class Prices:
         if self.loaded:
             return
         try:
-            from geminids.prices import read_prices, warm_up
+            from geminids.spending.prices import warm_up
+            from geminids.spending.table import read_prices
 
             warm_up()
             self._table = None if self._file is None else read_prices(self._file)
@@ -126,7 +127,7 @@ class Prices:
         if self._has_failed:
             return None, None
         try:
-            from geminids.prices import price_of
+            from geminids.spending import price_of
 
             # 0 is a time that nobody knows.
             day = datetime.fromtimestamp(at / 1000, UTC).date() if at else None
@@ -164,7 +165,7 @@ def _with_thinking(model: ModelUsage) -> ModelUsage:
 def check_prices(options: Options) -> None:
     """Raise `Refused` if the caller's price table cannot be read: before anything is started."""
     if options.prices is not None:
-        from geminids.prices import read_prices
+        from geminids.spending import read_prices
 
         try:
             read_prices(options.prices)

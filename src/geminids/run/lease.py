@@ -12,17 +12,18 @@ from geminids.gateway.route import Route
 from geminids.launch.gateway_env import NO_KEY, Endpoint
 from geminids.launch.refused import Refused
 from geminids.options import Options
+from geminids.options.checks import LIMITS
 
 if TYPE_CHECKING:
     from geminids.gateway.credential import ApiKey, CliLogin, VertexCredentials
     from geminids.gateway.host import OpenLease
     from geminids.gateway.lease import Lease
     from geminids.gateway.pace import Pace
-    from geminids.gateway.purse import Purse
     from geminids.gateway.recording import Recording
     from geminids.gateway.told import Told, UnderWay
     from geminids.gateway.upstream import Upstream
     from geminids.gateway.way import Way
+    from geminids.spending.budget import BaseBudget
 
 __all__ = ["DAY_BOOKED", "Mailbox", "RunLease"]
 
@@ -99,7 +100,7 @@ class RunLease:
         options: Options,
         *,
         whose: str = "this run",
-        budgets: Sequence[Purse] = (),
+        budgets: Sequence[BaseBudget] = (),
         shares_process: bool = False,
     ) -> None:
         """`shares_process`: the process serves other chats too, so the token is given to each session, if the
@@ -158,9 +159,9 @@ class RunLease:
         return bool(self._budgets)
 
     @property
-    def budgets(self) -> tuple[Purse, ...]:
+    def budgets(self) -> tuple[BaseBudget, ...]:
         """The budgets that hold here, for whoever shares them."""
-        return self._lease.lease.purses if self._lease is not None else self._budgets
+        return self._lease.lease.budgets if self._lease is not None else self._budgets
 
     def connect(self, route: Route, env: Mapping[str, str]) -> Endpoint:
         """Open the gateway for `route`, or return the open one; `env` names proxies and certificates.
@@ -187,7 +188,7 @@ class RunLease:
             for message in self.mailbox.take():
                 if getattr(message, "kind", None) != "gone":
                     self.mailbox.put(message)
-        day = next((purse.folder for purse in self.budgets if purse.folder is not None), None)
+        day = next((budget.folder for budget in self.budgets if budget.folder is not None), None)
         return Endpoint(
             self._lease.url,
             NO_KEY if self._by_session else self._lease.token,
@@ -205,7 +206,7 @@ class RunLease:
 
                 # The CLI runs already: end it like a gateway that has died.
                 self.mailbox.put(Halt(kind="gone", message=error.message, hint=error.hint or ""))
-            if any(purse.is_priced for purse in self.budgets):
+            if any(budget.is_priced for budget in self.budgets):
                 from geminids.run.cost import load_prices_early
 
                 # While the CLI loads: the first request would wait for it.
@@ -228,7 +229,7 @@ class RunLease:
                 self._upstream(route, env, key),
                 self.mailbox.put,
                 api=route.api,
-                purses=self._new_budgets(route, env),
+                budgets=self._new_budgets(route, env),
                 pace=self._pace(route, key),
                 wake=self.mailbox.wake,
                 only_models=self._options.only_models,
@@ -280,28 +281,31 @@ class RunLease:
         code = "record" if self._options.record is not None else "replay"
         self.mailbox.put(Remark(code=code, text=text))
 
-    def _new_budgets(self, route: Route, env: Mapping[str, str]) -> list[Purse]:
+    def _new_budgets(self, route: Route, env: Mapping[str, str]) -> list[BaseBudget]:
         options = self._options
-        from geminids.gateway.purse import Limits, Purse
-
-        own = Limits(dollars=options.max_budget, tokens=options.max_tokens, requests=options.max_requests)
-        day = Limits(dollars=options.day_budget, tokens=options.day_tokens, requests=options.day_requests)
-        price = None
-        # Another run of the day may have a budget in dollars: what each one costs is written in any case.
-        if own.dollars is not None or day:
-            from geminids.prices import pricing, read_prices
-
-            price = pricing(None if options.prices is None else read_prices(options.prices))
         budgets = [*self._budgets]
-        if own:
-            budgets.append(Purse(self._whose, own, price))
+        if all(getattr(options, name) is None for name in LIMITS):
+            return budgets
+        from geminids.spending.budget import Budget, Limits
+        from geminids.spending.table import read_prices
+
+        own = (options.max_budget, options.max_tokens, options.max_requests)
+        day = Limits(dollars=options.day_budget, tokens=options.day_tokens, requests=options.day_requests)
+        table = None if options.prices is None else read_prices(options.prices)
+        if own != (None, None, None):
+            dollars, tokens, requests = own
+            budgets.append(
+                Budget(dollars=dollars, tokens=tokens, requests=requests, prices=table, name=self._whose)
+            )
         if day:
             from geminids.config.places import Places
-            from geminids.gateway.day import DayPurse
+            from geminids.spending.daily_budget import DailyBudget
+            from geminids.spending.prices import pricing
 
             folder = Places.of().root / "spent"
-            is_booked = route.is_nested and env.get(DAY_BOOKED) == str(folder)
-            budgets.append(DayPurse(folder, day, price, books=not is_booked))
+            is_recorded_outside = route.is_nested and env.get(DAY_BOOKED) == str(folder)
+            # Always priced: another run of the day may have a budget in dollars.
+            budgets.append(DailyBudget(folder, day, pricing(table), is_recorded=not is_recorded_outside))
         return budgets
 
     def _pace(self, route: Route, key: str | None) -> Pace | None:

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     import anyio
     from anyio.abc import TaskGroup
 
-    from geminids.gateway.purse import Purse
     from geminids.run.wanted import Wanted
     from geminids.run.warm.permission import OnPermission
+    from geminids.spending.budget import BaseBudget
 
 __all__ = ["Run"]
 
@@ -48,7 +48,7 @@ class Run(EventStream):
         on_line: OnLine | None = None,
         on_permission: OnPermission | None = None,
         notices: Sequence[tuple[Level, str, str]] = (),
-        budgets: Sequence[Purse] = (),
+        budgets: Sequence[BaseBudget] = (),
         wanted: Wanted | None = None,
     ) -> None:
         recorder = RunRecorder()

@@ -60,11 +60,6 @@ class Follower:
         """How many bytes were there at the last look and are not read yet: look again at once."""
         return max(0, self._size - self._at)
 
-    @property
-    def offset(self) -> int:
-        """How many bytes of the file have been read."""
-        return self._at
-
     def read_new(self) -> list[bytes]:
         """The lines that became whole since the last look, without their newlines; never raises for the file."""
         try:

@@ -19,7 +19,7 @@ from geminids.config.places import Places, private_dir
 from geminids.errors import SessionBusy, SessionError
 from geminids.ids import is_session_id
 
-__all__ = ["Holder", "Lock", "hold", "still_writing", "sweep", "try_hold"]
+__all__ = ["Holder", "Lock", "hold", "still_writing", "try_hold"]
 
 # Between the lock and the record of its holder lie some microseconds, and a sweep holds a lock as briefly.
 _LOOKS = 100
@@ -135,31 +135,19 @@ def still_writing(holder: Holder) -> bool:
     return any(mark.endswith(ending) for _, value in all_marked() for mark in value.split())
 
 
-def sweep(places: Places) -> int:
-    """Remove the files of holders that died, and say how many that were.
-
-    >>> sweep(Places(Path("/no/such/place")))
-    0
-    """
-    return _sweep(places.locks)
-
-
-def _sweep(folder: Path) -> int:
+def _sweep(folder: Path) -> None:
+    """Remove the lock files of holders that died."""
     try:
         names = os.listdir(folder)
     except OSError:
-        return 0
-    return sum(_sweep_one(folder / name) for name in names)
-
-
-def _sweep_one(file: Path) -> bool:
-    try:
-        lock = FileLock.take(file, make=False)
-    except OSError:
-        return False
-    if lock is not None:
-        _remove(lock, file)
-    return lock is not None
+        return
+    for name in names:
+        try:
+            lock = FileLock.take(folder / name, make=False)
+        except OSError:
+            continue
+        if lock is not None:
+            _remove(lock, folder / name)
 
 
 def _file_of(session_id: str, places: Places) -> Path:

@@ -8,7 +8,6 @@ import stat
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Literal
 
 import msgspec
@@ -139,7 +138,7 @@ def stored_usage(
             files = session_files(folder, True)
             if since is not None:
                 files = [file for file in files if _changed(file) >= since.timestamp()]
-            found += [_usage_of(file, folder) for file in files]
+            found += [read_usage(file, folder) for file in files]
     return list(_once(found))
 
 
@@ -252,11 +251,6 @@ def _request(one: LoggedRequest) -> Request:
     return Request(f"{one.run}-{one.request}", at, one.model, tokens)
 
 
-def read_usage(file: str | Path, project: str | None = None) -> StoredUsage:
-    """Read one session file, each request once. Never raises."""
-    return _usage_of(str(file), Folder(Path(file).parent, project, False))
-
-
 def _homes(home: str | None, environ: Mapping[str, str], places: Places) -> Iterator[str]:
     """Homes that have their own sessions. Most private homes only link to the user's."""
     if home is not None:
@@ -297,7 +291,8 @@ def _once(found: Iterable[StoredUsage]) -> Iterator[StoredUsage]:
         yield usage
 
 
-def _usage_of(file: str, folder: Folder) -> StoredUsage:
+def read_usage(file: str, folder: Folder) -> StoredUsage:
+    """Read one session file, each request once. Never raises."""
     name = os.path.basename(file)
     subagent = not name.startswith("session-")
     requests: dict[str, Request] = {}

@@ -9,14 +9,13 @@ from typing import Any, Literal
 
 import msgspec
 
-from geminids.prices import PriceTable, price_of
-from geminids.prices.table import rates_in
 from geminids.sessions.usage import Kind, Spent, StoredUsage, Trouble
+from geminids.spending import PriceTable, price_of
+from geminids.spending.table import rates_in
 
-__all__ = ["FOOTNOTE", "KEYS", "Key", "Report", "Row", "Used", "grouped", "report_of", "used"]
+__all__ = ["FOOTNOTE", "Key", "Report", "Row", "Used", "grouped", "report_of", "used"]
 
 Key = Literal["day", "model", "project", "session"]
-KEYS: tuple[Key, ...] = ("day", "model", "project", "session")
 FOOTNOTE = (
     "Session files do not hold requests outside the conversation (model router, web search, web fetch, compression, "
     "loop checks) and discarded answers. They are counted for runs of geminids through its gateway and are missing for "
@@ -185,7 +184,7 @@ class _Tiers:
         return len(spans) - 1, sent, sent
 
     def _rates(self, model: str | None, sent: int, day: date | None) -> Any:
-        from geminids.prices.listed import listed_rates  # late: it loads the list
+        from geminids.spending.list_prices import listed_rates  # late: it loads the list
 
         if not model:
             return None

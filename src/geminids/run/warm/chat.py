@@ -24,8 +24,8 @@ from geminids.run.warm.session import Conversation, Processes
 if TYPE_CHECKING:
     import anyio
 
-    from geminids.gateway.purse import Purse
     from geminids.run.wanted import Wanted
+    from geminids.spending.budget import BaseBudget
 
 __all__ = ["Chat", "ChatHost"]
 
@@ -55,7 +55,7 @@ class ChatHost(Processes, Protocol):
     """What a chat needs of its pool."""
 
     @property
-    def budgets(self) -> tuple[Purse, ...]: ...
+    def budgets(self) -> tuple[BaseBudget, ...]: ...
     def begin(self, work: Callable[[_T], Coroutine[Any, Any, None]], about: _T) -> None:
         """Run `work(about)` to its end, whatever becomes of the caller."""
 

@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from geminids.gateway.host import OpenLease
-    from geminids.gateway.purse import Purse
-    from geminids.prices import Budget
+    from geminids.spending.budget import BaseBudget, Budget
 
 __all__ = ["GoOn", "Pool", "ProcessStatus"]
 
@@ -86,7 +85,7 @@ class Pool:
     ) -> None:
         self.options = make_options(options, **fields)
         self.go_on: GoOn = go_on
-        self.budgets: tuple[Purse, ...] = () if budget is None else (budget,)
+        self.budgets: tuple[BaseBudget, ...] = () if budget is None else (budget,)
         limits = {"size": size, "chats": chats, "sessions": sessions, "turns": turns, "memory": memory}
         wrong = [(name, "must be at least 1") for name, value in limits.items() if value < 1]
         if go_on not in ("handover", "resume"):

@@ -1,4 +1,4 @@
-"""The purse of a day: what all processes of a user may spend together, kept in a file that they share."""
+"""The daily budget: what all processes of a user may spend together, in a file that they share."""
 
 from __future__ import annotations
 
@@ -14,23 +14,30 @@ import msgspec
 
 from geminids.config.flock import FileLock
 from geminids.config.places import private_dir
-from geminids.gateway.purse import Limits, PriceOf, Purse, Settle, Spending, over_budget
-from geminids.gateway.told import Halt
 from geminids.log import get_logger
+from geminids.spending.budget import (
+    BaseBudget,
+    BudgetRefusal,
+    Limits,
+    PriceOf,
+    Settle,
+    Spending,
+    over_budget,
+)
 
-__all__ = ["DayPurse", "Entry"]
+__all__ = ["DailyBudget", "Entry"]
 
-_log = get_logger("gateway")
+_log = get_logger("spending")
 
 _TAIL = 4096
-# Whoever has the lock needs it for microseconds; a process that was stopped with it must not stop us.
-_PATIENCE = 5.0
+# Seconds. A process holds the lock for microseconds; one that is stopped while it holds it must not block us.
+_LOCK_TIMEOUT = 5.0
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """One line: what a request held, what it then cost, or that it never left; and what the day has spent with it.
+    """One line: what a request holds, what it cost, or that it was not sent; and the sum of the day.
 
-    Each line has the sums of all lines before it and its own, so that the last one is all that need be read.
+    The sum includes this line and all lines before it, so only the last line has to be read.
     """
 
     at: str
@@ -46,10 +53,10 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 _decoder = msgspec.json.Decoder(Entry)
 
 
-class DayPurse(Purse):
+class DailyBudget(BaseBudget):
     """What all processes of a user have spent on a day, by the local date. Safe from any thread and process.
 
-    What a process has held when it is killed stays spent: its request had left.
+    What a process holds when it is killed stays spent, because its request was sent.
     """
 
     def __init__(
@@ -58,14 +65,14 @@ class DayPurse(Purse):
         limits: Limits,
         price: PriceOf | None = None,
         *,
-        books: bool = True,
+        is_recorded: bool = True,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`books`: write each request down. Without it the limits hold, and another process, through which the
-        requests go, writes them down."""
+        """`is_recorded`: write each request to the file. If false, the limits apply, and another process, through
+        which the requests go, writes them."""
         super().__init__("the day", limits, price)
         self._folder = folder
-        self._books = books
+        self._is_recorded = is_recorded
         self._clock = clock
 
     @property
@@ -74,12 +81,12 @@ class DayPurse(Purse):
 
     @property
     def file(self) -> Path:
-        """The file of today."""
+        """Today's file."""
         return self._folder / time.strftime("%Y-%m-%d.jsonl", time.localtime(self._clock()))
 
     @property
     def spent(self) -> Spending:
-        """What the day has spent so far, with what is held by requests on their way."""
+        """What the day has spent so far, including what is held for requests on their way."""
         try:
             fd = os.open(self.file, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
@@ -89,30 +96,30 @@ class DayPurse(Purse):
         finally:
             os.close(fd)
 
-    def _reserve(self, model: str, wanted: Spending) -> Settle | Halt:
+    def _reserve(self, model: str, amount: Spending) -> Settle | BudgetRefusal:
         file = self.file
         try:
-            if not self._books:
-                return over_budget(self.whose, self.limits, self.spent, Spending(), wanted) or _not_booked
+            if not self._is_recorded:
+                return over_budget(self.name, self.limits, self.spent, Spending(), amount) or _not_recorded
             with self._lock, _locked(file) as fd:
                 spent, whole = _last(fd)
-                halt = over_budget(self.whose, self.limits, spent, Spending(), wanted)
-                if halt is not None:
-                    return halt
-                self._write(fd, whole, "held", model, wanted, spent + wanted)
+                refusal = over_budget(self.name, self.limits, spent, Spending(), amount)
+                if refusal is not None:
+                    return refusal
+                self._write(fd, whole, "held", model, amount, spent + amount)
         except OSError as error:
-            return _unkept(file, error)
-        return partial(self._corrected, file, model, wanted)
+            return _cannot_write(file, error)
+        return partial(self._corrected, file, model, amount)
 
-    def _corrected(self, file: Path, model: str, wanted: Spending, spent: Spending) -> None:
-        """In the file of the day on which the request has left, whatever day it is now."""
+    def _corrected(self, file: Path, model: str, amount: Spending, spent: Spending) -> None:
+        """Write the true cost to the file of the day on which the request was sent."""
         try:
             with self._lock, _locked(file) as fd:
                 before, whole = _last(fd)
                 what = "spent" if spent.requests else "given back"
-                self._write(fd, whole, what, model, spent, before - wanted + spent)
+                self._write(fd, whole, what, model, spent, before - amount + spent)
         except OSError as error:
-            # What was held stays spent. The next request reports it, since it cannot be written either.
+            # What was held stays spent. The next request is refused, because it cannot be written either.
             _log.warning("the day's budget cannot be written", error=error)
 
     def _write(self, fd: int, whole: bool, what: str, model: str, one: Spending, total: Spending) -> None:
@@ -126,18 +133,18 @@ class DayPurse(Purse):
             dollars=one.dollars,
             sum=total,
         )
-        # A line that somebody could not finish is closed, and passed over from then on.
+        # End a line that another process could not finish; readers skip it.
         line = (b"" if whole else b"\n") + msgspec.json.encode(entry) + b"\n"
         if os.pwrite(fd, line, os.fstat(fd).st_size) != len(line):
             raise OSError("the disk is full")
 
 
-def _not_booked(spent: Spending) -> None:
-    """Nothing was held, so nothing is settled."""
+def _not_recorded(spent: Spending) -> None:
+    """Nothing was held, so there is nothing to settle."""
 
 
 def _last(fd: int) -> tuple[Spending, bool]:
-    """The sums of the last line that is whole, and whether the file ends with a whole line."""
+    """The sum in the last complete line, and whether the file ends with a complete line."""
     size = os.fstat(fd).st_size
     tail = _TAIL
     whole = True
@@ -145,7 +152,7 @@ def _last(fd: int) -> tuple[Spending, bool]:
         begin = max(size - tail, 0)
         lines = os.pread(fd, size - begin, begin).split(b"\n")
         whole = lines[-1] == b""
-        # The first may be cut by where we began to read; the last has no end of its own.
+        # The first line may be cut by where we began to read; the last one has no newline.
         for line in reversed(lines[1 if begin else 0 : -1]):
             try:
                 return _decoder.decode(line).sum, whole
@@ -159,9 +166,9 @@ def _last(fd: int) -> tuple[Spending, bool]:
 
 @contextmanager
 def _locked(file: Path) -> Iterator[int]:
-    """The file, open and for us alone."""
+    """The descriptor of the file, locked."""
     private_dir(file.parent)
-    lock = FileLock.take(file, wait=_PATIENCE)
+    lock = FileLock.take(file, wait=_LOCK_TIMEOUT)
     if lock is None:
         raise BlockingIOError("another process has locked it")
     try:
@@ -170,8 +177,8 @@ def _locked(file: Path) -> Iterator[int]:
         lock.close()
 
 
-def _unkept(file: Path, error: OSError) -> Halt:
-    return Halt(
+def _cannot_write(file: Path, error: OSError) -> BudgetRefusal:
+    return BudgetRefusal(
         kind="unkept",
         message=f"the day's budget cannot be kept: {file}: {error.strerror or error}",
         hint="Make the file writable, or run without a budget for the day.",

@@ -1,4 +1,4 @@
-"""The caller's own price table: read from a file, and the price of a model in it."""
+"""The caller's own price table: read it from a file, and find a model's rates in it."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from geminids.errors import GeminidsError
 
 __all__ = ["ModelRate", "PriceTable", "RateTier", "Rates", "bare", "names_of", "rates_in", "read_prices"]
 
-# The end of a name that only says which version of a model it is.
+# The end of a name that only identifies a version of the model.
 _VERSION = re.compile(r"-(?:\d{2,8}|\d{2}-\d{2,4}|preview|latest|exp|experimental|stable|customtools)$")
 
 
 class RateTier(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What holds for all tokens of a request whose input has more than `above` tokens."""
+    """Prices of all tokens of a request whose input has more than `above` tokens."""
 
     above: int
     input: float
@@ -37,7 +37,7 @@ class RateTier(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class ModelRate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a model costs, in dollars per million tokens. `model` may have `*` and `?`.
+    """Prices of a model in dollars per million tokens. `model` may have `*` and `?`.
 
     `cached` is the price of input from the cache; None: the same as other input.
     """
@@ -55,7 +55,7 @@ class ModelRate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         begins = [tier.above for tier in self.tiers]
         if len(set(begins)) < len(begins):
             raise ValueError(f"{self.model}: two tiers begin above the same number of tokens")
-        # They are looked up by their hash.
+        # A tuple: rates are looked up by their hash.
         msgspec.structs.force_setattr(self, "tiers", tuple(self.tiers))
 
 
@@ -68,7 +68,7 @@ def _check(rate: ModelRate | RateTier, whose: str) -> None:
         raise ValueError(f"{whose}: cached is {rate.cached}, which is more than input ({rate.input})")
 
 
-# The first that fits a model's name holds.
+# The first entry that matches a model's name applies.
 PriceTable = Sequence[ModelRate]
 
 
@@ -81,7 +81,7 @@ class Rates(msgspec.Struct, frozen=True):
 
 
 def bare(model: str) -> str:
-    """The name alone, as prices go by it.
+    """The name without folders, in lower case, as prices are looked up by.
 
     >>> bare("models/gemini-2.5-pro"), bare("publishers/google/models/Gemini-2.5-Pro")
     ('gemini-2.5-pro', 'gemini-2.5-pro')
@@ -90,8 +90,8 @@ def bare(model: str) -> str:
 
 
 def names_of(model: str) -> Iterator[str]:
-    """The name, and then shorter ones without what only names a version of the model: the API serves
-    `gemini-2.5-flash-001` to those who ask for `gemini-2.5-flash`. `lite`, `image`, `tts` and `live` are other models.
+    """The name, then shorter names without version parts: the API serves `gemini-2.5-flash-001` if it is asked for
+    `gemini-2.5-flash`. `lite`, `image`, `tts` and `live` are other models.
 
     >>> list(names_of("models/gemini-2.5-flash-preview-09-2025"))
     ['gemini-2.5-flash-preview-09-2025', 'gemini-2.5-flash-preview', 'gemini-2.5-flash']
@@ -104,7 +104,7 @@ def names_of(model: str) -> Iterator[str]:
 
 
 def rates_in(table: PriceTable, model: str, tokens_in: int) -> Rates | None:
-    """What a request with so much input costs by this table; None where no line fits the model.
+    """The rates of a request with so much input by this table; None if no entry matches the model.
 
     >>> rates_in([ModelRate(model="gemini-9*", input=1, output=2)], "gemini-9-pro", 10)
     Rates(input=Decimal('1'), cached=Decimal('1'), output=Decimal('2'))
@@ -128,7 +128,7 @@ def _rates(rate: ModelRate | RateTier) -> Rates:
 
 
 def _exact(dollars: float) -> Decimal:
-    # As it was written: 0.1 is a tenth.
+    # By its text: 0.1 is exactly a tenth.
     return Decimal(str(dollars))
 
 
@@ -138,7 +138,7 @@ _JSON = re.compile(rb"\s*(?:\{|\[\s*[{\]])")
 
 
 def read_prices(path: str) -> PriceTable:
-    """The table in this file; raises `GeminidsError` where there is none that could be used."""
+    """The table in this file. Raises `GeminidsError` if it is not valid."""
     try:
         found = os.stat(path)
         return _read(path, found.st_mtime_ns, found.st_size)
@@ -146,7 +146,7 @@ def read_prices(path: str) -> PriceTable:
         raise GeminidsError(f"{path}: {error.strerror}", hint=_HINT) from None
 
 
-# With time and size: a process that lives for days sees a file that was changed.
+# Time and size are part of the key, so that a long-lived process sees a changed file.
 @lru_cache(maxsize=16)
 def _read(path: str, time: int, size: int) -> PriceTable:
     data = Path(path).read_bytes().removeprefix(b"\xef\xbb\xbf")
@@ -168,7 +168,7 @@ def _parsed(data: bytes) -> Any:
 
 
 def _models(value: Any) -> Any:
-    """The lines; a name beside them that nobody knows is a mistake, and no remark."""
+    """The entries of the table. Another name beside `models` is an error."""
     if not isinstance(value, dict):
         return value
     if others := [name for name in value if name != "models"]:

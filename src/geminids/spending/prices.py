@@ -1,4 +1,4 @@
-"""What the tokens of one request cost."""
+"""The price of one request from its tokens."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Literal
 
 import msgspec
 
-from geminids.gateway.told import Tokens
-from geminids.prices.table import PriceTable, rates_in
+from geminids.spending.table import PriceTable, rates_in
+from geminids.spending.tokens import Tokens
 
-__all__ = ["Price", "Tokens", "price_of", "pricing", "warm_up"]
+__all__ = ["Price", "price_of", "pricing", "warm_up"]
 
 _MILLION = Decimal(1_000_000)
 
 
 class Price(msgspec.Struct, frozen=True, kw_only=True):
-    """What one request costs, in exact dollars, and what that is made of.
+    """The price of one request in exact dollars, by kind of token.
 
-    `input` is what was not in the cache. Thinking is billed as output, the prompts of the API's own tools as input.
+    `input` excludes cached input. Thinking is billed as output, the prompts of the API's own tools as input.
     """
 
     input: Decimal
@@ -43,25 +43,25 @@ def price_of(
     *,
     tier_for: int | None = None,
 ) -> Price | None:
-    """What one request costs: by the caller's `table`, else by list price on that day; None where nobody knows.
+    """The price of one request: by the caller's `table`, else by the list price of that day; None if it is unknown.
 
-    The tier is the request's own: sums of several requests have none, and price too high or too low. For those,
-    `tier_for` says which input the tier is to be that of.
+    The request's input decides its tier, so the price of a sum of several requests would be too high or too low. For
+    a sum, `tier_for` is the input of one request.
 
-    >>> from geminids.gateway.told import Counts
+    >>> from geminids.spending.tokens import Counts
     >>> price_of("gemini-2.5-pro", Counts(input=1000, cached=400, output=100, thinking=50)).usd
     Decimal('0.00230')
     """
     if not model:
         return None
     given, tool = tokens.input or 0, tokens.tool or 0
-    # More from the cache than was sent: a count that cannot be, and must not make a price below nothing.
+    # More cached than input is a wrong count; it must not make the price negative.
     cached = min(tokens.cached or 0, given)
     source: Literal["list", "table"] = "table"
     sent = given + tool if tier_for is None else tier_for
     rates = rates_in(table, model, sent) if table else None
     if rates is None:
-        from geminids.prices.listed import listed_rates
+        from geminids.spending.list_prices import listed_rates
 
         source = "list"
         rates = listed_rates(model, sent, _day(at))
@@ -78,7 +78,7 @@ def price_of(
 
 
 def pricing(table: PriceTable | None) -> Callable[[str, Tokens], Decimal | None]:
-    """A function that prices a request of today by this table, else by the list."""
+    """A function that returns the price of a request of today, by this table, else by the list."""
 
     def price(model: str, tokens: Tokens) -> Decimal | None:
         found = price_of(model, tokens, table=table)
@@ -88,8 +88,8 @@ def pricing(table: PriceTable | None) -> Callable[[str, Tokens], Decimal | None]
 
 
 def warm_up() -> None:
-    """Have the list prices at hand: to be called in a thread, once the CLI is spawned."""
-    from geminids.prices.listed import load
+    """Load the list prices. Call it in a thread, after the CLI is spawned."""
+    from geminids.spending.list_prices import load
 
     load()
 
@@ -97,5 +97,5 @@ def warm_up() -> None:
 def _day(at: date | None) -> date:
     if at is None:
         return datetime.now(UTC).date()
-    # A datetime is a date too, and one that would never be found in a cache twice.
+    # A datetime is a date too, but every one would be a new key of the cache.
     return at.date() if isinstance(at, datetime) else at

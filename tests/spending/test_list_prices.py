@@ -15,14 +15,14 @@ import pytest
 from genai_prices import Usage
 from genai_prices.data_snapshot import get_snapshot
 
-from geminids.prices import listed
-from geminids.prices.listed import asked, listed_rates
-from geminids.prices.table import Rates
+from geminids.spending import list_prices
+from geminids.spending.list_prices import asked, listed_rates
+from geminids.spending.table import Rates
 
 _LOOK = """
 import sys
 from datetime import date
-from geminids.prices.listed import listed_rates, load
+from geminids.spending.list_prices import listed_rates, load
 load()
 for name in sys.argv[1:]:
     print(listed_rates(name, 300_000, date(2026, 11, 16)))
@@ -48,11 +48,11 @@ def look(home: Path, *names: str) -> tuple[list[str], bool]:
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder of ours with nothing in it, and nothing remembered in this process either."""
     monkeypatch.setenv("GEMINIDS_HOME", str(tmp_path / "geminids"))
-    listed.forget()
-    listed._steps.cache_clear()
+    list_prices.forget()
+    list_prices._steps.cache_clear()
     yield tmp_path / "geminids"
-    listed.forget()
-    listed._steps.cache_clear()
+    list_prices.forget()
+    list_prices._steps.cache_clear()
 
 
 @pytest.fixture
@@ -64,15 +64,15 @@ def file(home: Path) -> Path:
 
 def again() -> None:
     """Ask for a price, as a process that has just begun."""
-    listed.forget()
-    listed._steps.cache_clear()
+    list_prices.forget()
+    list_prices._steps.cache_clear()
     assert str(listed_rates("gemini-2.5-pro", 300_000, _DAYS[0])) == _PRO
 
 
 def is_taken() -> bool:
     """Whether the file is believed by a process that has just begun."""
-    listed.forget()
-    return listed.recall("gemini-2.5-pro") is not None
+    list_prices.forget()
+    return list_prices.recall("gemini-2.5-pro") is not None
 
 
 def by_library(name: str, size: int, day: date) -> Rates | None:
@@ -103,9 +103,9 @@ def test_agrees_with_the_library(home: Path) -> None:
             if start := getattr(line.constraint, "start_date", None):
                 days |= {start, date.fromordinal(start.toordinal() - 1)}
     listed_rates("gemini-2.5-pro", 0, _DAYS[0])
-    listed.forget()
+    list_prices.forget()
     for model in google.models:
-        assert listed.recall(model.id) == (asked(model.id),)
+        assert list_prices.recall(model.id) == (asked(model.id),)
         for day in days:
             for size in _SIZES:
                 assert listed_rates(model.id, size, day) == by_library(model.id, size, day), (model.id, day)
@@ -169,7 +169,7 @@ def test_another_library(file: Path, home: Path, monkeypatch: pytest.MonkeyPatch
     """Prices of another version, or of other data, are not taken."""
     assert is_taken()
     for library in ("1 ['genai_prices-9.9.9.dist-info'] 1 1", None):
-        monkeypatch.setattr(listed, "_library", lambda library=library: library)
+        monkeypatch.setattr(list_prices, "_library", lambda library=library: library)
         assert not is_taken()
 
 
@@ -190,10 +190,10 @@ def test_names_do_not_pile_up(home: Path) -> None:
     """What anybody has written into session files as a model's name cannot make the file grow without end."""
     listed_rates("gemini-2.5-pro", 0, _DAYS[0])
     for number in range(40):
-        listed.remember({f"made-up-{number}-{at}": None for at in range(40)})
-    listed.remember({"x" * 10_000: None})
+        list_prices.remember({f"made-up-{number}-{at}": None for at in range(40)})
+    list_prices.remember({"x" * 10_000: None})
     assert (home / "prices" / "listed").stat().st_size < 60_000
-    assert listed.recall("gemini-2.5-pro") is not None
+    assert list_prices.recall("gemini-2.5-pro") is not None
 
 
 def test_prices_of_this_process(home: Path) -> None:
@@ -201,7 +201,7 @@ def test_prices_of_this_process(home: Path) -> None:
     from genai_prices.data_snapshot import DataSnapshot, set_custom_snapshot
 
     assert listed_rates("gemini-2.5-pro", 0, _DAYS[0]) is not None
-    listed._steps.cache_clear()
+    list_prices._steps.cache_clear()
     google = next(provider for provider in get_snapshot().providers if provider.id == "google")
     only = type(google)(id="google", name="", api_pattern="", models=[])
     set_custom_snapshot(DataSnapshot(providers=[only], from_auto_update=False))
@@ -209,5 +209,5 @@ def test_prices_of_this_process(home: Path) -> None:
         assert listed_rates("gemini-2.5-pro", 0, _DAYS[0]) is None
     finally:
         set_custom_snapshot(None)
-        listed._steps.cache_clear()
+        list_prices._steps.cache_clear()
     assert listed_rates("gemini-2.5-pro", 0, _DAYS[0]) is not None

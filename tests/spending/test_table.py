@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from geminids.errors import GeminidsError
-from geminids.prices import ModelRate, RateTier, read_prices
-from geminids.prices.table import Rates, rates_in
+from geminids.spending import ModelRate, RateTier, read_prices
+from geminids.spending.table import Rates, rates_in
 
 TOML = """
 [[models]]

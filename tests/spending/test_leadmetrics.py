@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from geminids.gateway.told import Counts
-from geminids.prices import price_of
+from geminids.spending import price_of
+from geminids.spending.tokens import Counts
 
 # Dollars per million tokens: input, output, cache read.
 DOCUMENT = {

@@ -12,8 +12,8 @@ from genai_prices import Usage, calc_price
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geminids.gateway.told import Counts
-from geminids.prices import ModelRate, RateTier, price_of
+from geminids.spending import ModelRate, RateTier, price_of
+from geminids.spending.tokens import Counts
 
 _DAY = date(2026, 11, 16)
 _SERVED = (

@@ -8,7 +8,7 @@ import time
 
 import msgspec
 
-from geminids.gateway.purse import BYTES_A_TOKEN, counted_bytes
+from geminids.spending.token_estimate import BYTES_A_TOKEN, counted_bytes
 
 
 def _request(*parts: object) -> bytes:

@@ -15,27 +15,27 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from geminids.at_fork import importing
 from geminids.config.places import Places, write_private
-from geminids.gateway.fork import importing
-from geminids.prices.table import Rates, bare, names_of
+from geminids.spending.table import Rates, bare, names_of
 
 if TYPE_CHECKING:
     from genai_prices.types import ModelInfo
 
 __all__ = ["Prices", "Steps", "asked", "forget", "listed_rates", "load", "recall", "remember"]
 
-# A model that every run may meet: where its price is remembered, so are those of all of Google's.
+# If the file has the price of this model, it has those of all of Google's models.
 _USUAL = "gemini-2.5-pro"
 
 
 def load() -> None:
-    """Have the prices at hand: what was remembered, and where that is nothing, the library (a sixth of a second)."""
+    """Load the prices: from our file, or, if it has none, from the library (165 ms)."""
     if recall(_USUAL) is None:
         _models()
 
 
 def listed_rates(model: str, tokens_in: int, on: date) -> Rates | None:
-    """What a request with so much input costs on that day; None where the library does not know the model.
+    """The rates of a request with so much input on that day; None if the library does not know the model.
 
     The name is looked up as it is, and then without its version (`names_of`).
     """
@@ -53,7 +53,7 @@ def _at(steps: Steps, tokens_in: int) -> Decimal:
     return price
 
 
-# The library needs 75 µs for a request, most of it for finding out what it found out before.
+# Without a cache the library needs 75 µs for each request.
 @lru_cache(maxsize=1024)
 def _steps(name: str, on: date) -> tuple[Steps, Steps, Steps] | None:
     prices = _prices(name)
@@ -75,7 +75,7 @@ def _prices(name: str) -> Prices | None:
 
 
 def asked(name: str) -> Prices | None:
-    """What the library says of this name: its prices from the first day on, and from each day on which they change."""
+    """The prices in the library for this name: from the first day on, and from each day on which they change."""
     model = _found(name)
     if model is None:
         return None
@@ -115,37 +115,37 @@ def _models() -> list[ModelInfo]:
 
 
 def _is_custom() -> bool:
-    """Whether this process has given the library other prices than its own: those are nobody else's."""
+    """Whether this process has given the library other prices than its own. Those are not written to the file."""
     library = sys.modules.get("genai_prices.data_snapshot")
     return library is not None and library._custom_snapshot is not None
 
 
-# Where each of several prices begins: tokens of input, dollars per million.
+# (tokens of input above which a price holds, dollars per million tokens), in ascending order.
 Steps = tuple[tuple[int, Decimal], ...]
-# From a day on: input, from the cache, output. None in place of all days: the library does not know the model.
+# (first day, input, cached input, output). None in place of a tuple: the library does not know the model.
 Prices = tuple[tuple[date, Steps, Steps, Steps], ...]
 
-# More names than there are models: what session files hold is anybody's.
+# Limits of the file: session files can name any model.
 _MOST = 1000
 _LONGEST = 200
 _VERSION = re.compile(r"genai_prices-(.+)\.dist-info")
 
 
 class _Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is in the file: of which library, and the prices by the name that was asked for."""
+    """The content of the file: which library the prices are from, and the prices by the name that was looked up."""
 
     of: str
     models: dict[str, Prices | None]
 
 
 def recall(name: str) -> tuple[Prices | None] | None:
-    """What the library said of this name, which may be nothing; None where it has to be asked."""
+    """The stored prices of this name (in a tuple, because they may be None); None if the name is not stored."""
     known = _known()
     return (known[name],) if name in known else None
 
 
 def remember(found: Mapping[str, Prices | None]) -> None:
-    """Keep what the library says. A disk that cannot be written costs its loading next time, nothing else."""
+    """Store prices in the file. If it cannot be written, the library is loaded again next time."""
     known = _known()
     new = {name: prices for name, prices in found.items() if name not in known and len(name) <= _LONGEST}
     if not new or len(known) + len(new) > _MOST:
@@ -159,7 +159,7 @@ def remember(found: Mapping[str, Prices | None]) -> None:
 
 
 def forget() -> None:
-    """Read the file anew, when something is asked for next."""
+    """Read the file again at the next look-up."""
     _known.cache_clear()
 
 
@@ -184,7 +184,7 @@ def _folder() -> Path | None:
 
 @lru_cache(maxsize=1)
 def _library() -> str | None:
-    """Which library it is that would be asked, without loading it: its version, and its file with the prices."""
+    """Identify the installed library without importing it: its version, and size and time of its price file."""
     from importlib.util import find_spec
 
     try:

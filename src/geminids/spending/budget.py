@@ -1,0 +1,252 @@
+"""Budgets: hold an estimate before a request is sent, and settle it when its tokens are known."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from decimal import Decimal
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from geminids.spending.prices import pricing
+from geminids.spending.table import PriceTable
+from geminids.spending.token_estimate import BYTES_A_TOKEN
+from geminids.spending.tokens import Counts
+
+__all__ = [
+    "BaseBudget",
+    "Budget",
+    "BudgetRefusal",
+    "Hold",
+    "Limits",
+    "PriceOf",
+    "Settle",
+    "Spending",
+    "over_budget",
+]
+
+# The price of these tokens of this model in dollars; None if it is unknown.
+PriceOf = Callable[[str, Counts], Decimal | None]
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """The most that may be spent. None: no limit."""
+
+    dollars: float | None = None
+    tokens: int | None = None
+    requests: int | None = None
+
+    @property
+    def needs_tokens(self) -> bool:
+        """Whether the tokens of a request matter, and not only the number of requests."""
+        return self.dollars is not None or self.tokens is not None
+
+    def __bool__(self) -> bool:
+        return (self.dollars, self.tokens, self.requests) != (None, None, None)
+
+
+class Spending(msgspec.Struct, frozen=True, kw_only=True):
+    """What was spent. Dollars are exact, because sums of prices are compared with a limit."""
+
+    dollars: Decimal = Decimal(0)
+    tokens: int = 0
+    requests: int = 0
+
+    def __add__(self, other: Spending) -> Spending:
+        return Spending(
+            dollars=self.dollars + other.dollars,
+            tokens=self.tokens + other.tokens,
+            requests=self.requests + other.requests,
+        )
+
+    def __sub__(self, other: Spending) -> Spending:
+        return Spending(
+            dollars=self.dollars - other.dollars,
+            tokens=self.tokens - other.tokens,
+            requests=self.requests - other.requests,
+        )
+
+
+class BudgetRefusal(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a budget does not let a request through: it is used up, the model has no price, or it cannot be written."""
+
+    kind: Literal["over_budget", "model", "unkept"]
+    message: str
+    hint: str
+
+
+# Called once, with what the held amount turned out to be.
+Settle = Callable[[Spending], None]
+
+
+class Hold:
+    """The amount that is held for one request until its true cost is known. Only the first `settle` has an effect."""
+
+    def __init__(self, budget: BaseBudget, model: str, amount: Spending, settle: Settle) -> None:
+        self._budget = budget
+        self._model = model
+        self._amount = amount
+        self._settle: Settle | None = settle
+
+    def settle(self, model: str | None, counts: Counts | None, *, begun: bool = False) -> None:
+        """The request has ended: with the tokens of its answer, or (no model) without having been sent.
+
+        An answer that had `begun` and was cut before it reported its tokens costs what was held. A failed request
+        costs one request and no tokens.
+        """
+        if counts is not None:
+            self._end(self._budget.cost_of(model or self._model, self._model, counts))
+        elif model is None:
+            self._end(Spending())
+        else:
+            self._end(self._amount if begun else Spending(requests=1))
+
+    def _end(self, spent: Spending) -> None:
+        settle, self._settle = self._settle, None
+        if settle is not None:
+            settle(spent)
+
+
+class BaseBudget:
+    """Limits, and what requests have spent of them. Safe from any thread. `name` is used in messages."""
+
+    def __init__(self, name: str, limits: Limits, price: PriceOf | None = None) -> None:
+        self.name = name
+        self.limits = limits
+        self._price = price
+        self._lock = threading.Lock()
+        self._spent = Spending()
+        self._held = Spending()
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder of the files through which processes share it, if they do."""
+        return None
+
+    @property
+    def is_priced(self) -> bool:
+        """Whether it counts dollars."""
+        return self._price is not None
+
+    @property
+    def spent(self) -> Spending:
+        """What the requests that have ended have cost."""
+        with self._lock:
+            return self._spent
+
+    def take(self, model: str | None, size: int) -> Hold | BudgetRefusal:
+        """Hold the least that a request of so many bytes (`token_estimate.counted_bytes`) will cost, if that fits."""
+        model = model or ""
+        least = size // BYTES_A_TOKEN
+        dollars = self._dollars(model, model, Counts(input=least))
+        if dollars is None and self.limits.dollars is not None:
+            return _without_price(self.name, model)
+        amount = Spending(dollars=dollars or Decimal(0), tokens=least, requests=1)
+        settle = self._reserve(model, amount)
+        return settle if isinstance(settle, BudgetRefusal) else Hold(self, model, amount, settle)
+
+    def cost_of(self, served: str, asked: str, counts: Counts) -> Spending:
+        """The cost of one request, by the price of the model that served it, else of the one that was asked for."""
+        dollars = self._dollars(served, asked, counts) or Decimal(0)
+        return Spending(dollars=dollars, tokens=counts.total, requests=1)
+
+    def _dollars(self, served: str, asked: str, counts: Counts) -> Decimal | None:
+        if self._price is None:
+            return None
+        dollars = self._price(served, counts)
+        return self._price(asked, counts) if dollars is None and served != asked else dollars
+
+    def _reserve(self, model: str, amount: Spending) -> Settle | BudgetRefusal:
+        """Hold this amount; return the function that settles it."""
+        with self._lock:
+            refusal = over_budget(self.name, self.limits, self._spent, self._held, amount)
+            if refusal is not None:
+                return refusal
+            self._held += amount
+        return partial(self._settled, amount)
+
+    def _settled(self, amount: Spending, spent: Spending) -> None:
+        with self._lock:
+            self._held -= amount
+            self._spent += spent
+
+
+class Budget(BaseBudget):
+    """A budget that several runs, chats and pools can share. Safe from any thread; `spent` is what they have spent.
+
+    >>> budget = Budget(dollars=2.5, requests=100)
+    >>> budget.spent.requests
+    0
+    """
+
+    def __init__(
+        self,
+        *,
+        dollars: float | None = None,
+        tokens: int | None = None,
+        requests: int | None = None,
+        prices: PriceTable | None = None,
+        name: str = "this batch",
+    ) -> None:
+        for unit, limit in (("dollars", dollars), ("tokens", tokens), ("requests", requests)):
+            if limit is not None and not 0 <= limit < float("inf"):
+                raise ValueError(f"{unit}: a budget is a number that is not below 0")
+        limits = Limits(dollars=dollars, tokens=tokens, requests=requests)
+        if not limits:
+            raise ValueError("a budget limits dollars, tokens or requests, or several of them")
+        super().__init__(name, limits, pricing(prices) if dollars is not None else None)
+
+
+def over_budget(
+    name: str, limits: Limits, spent: Spending, held: Spending, amount: Spending
+) -> BudgetRefusal | None:
+    """Why a request of this amount may not be sent; None if it may.
+
+    >>> one = Spending(requests=1)
+    >>> over_budget("this run", Limits(requests=1), one, Spending(), one).message
+    'the budget of this run has no room for another request: 1 of 1 requests spent'
+    """
+    if limits.requests is not None and spent.requests + held.requests + amount.requests > limits.requests:
+        used = f"{spent.requests:,} of {limits.requests:,} requests spent"
+        return _refusal(name, "requests", used, f"{held.requests:,}" if held.requests else "", "")
+    if limits.tokens is not None and spent.tokens + held.tokens + amount.tokens > limits.tokens:
+        used = f"{spent.tokens:,} of {limits.tokens:,} tokens spent"
+        return _refusal(name, "tokens", used, f"{held.tokens:,}" if held.tokens else "", f"{amount.tokens:,}")
+    if limits.dollars is not None:
+        limit = Decimal(str(limits.dollars))
+        if spent.dollars + held.dollars + amount.dollars > limit:
+            used = f"{_dollars(spent.dollars)} of {_dollars(limit)} spent"
+            on_way = _dollars(held.dollars) if held.dollars else ""
+            return _refusal(name, "dollars", used, on_way, _dollars(amount.dollars))
+    return None
+
+
+def _refusal(name: str, unit: str, used: str, on_way: str, least: str) -> BudgetRefusal:
+    held = f", {on_way} held by requests on their way" if on_way else ""
+    takes = f", and this one takes {least} at least" if least else ""
+    return BudgetRefusal(
+        kind="over_budget",
+        message=f"the budget of {name} has no room for another request: {used}{held}{takes}",
+        hint=f"Allow more {unit}, or go on with the session under another budget.",
+    )
+
+
+def _without_price(name: str, model: str) -> BudgetRefusal:
+    return BudgetRefusal(
+        kind="model",
+        message=f"nobody knows what model {model} costs, and {name} has a budget in dollars",
+        hint="Give its price with Budget(dollars=…, prices=[…]), or limit tokens or requests in place of dollars.",
+    )
+
+
+def _dollars(amount: Decimal) -> str:
+    """
+    >>> _dollars(Decimal("0.00001234")), _dollars(Decimal(5)), _dollars(Decimal("0.0341000"))
+    ('$0.000012', '$5.00', '$0.0341')
+    """
+    text = f"{amount:.6f}".rstrip("0")
+    whole, _, part = text.partition(".")
+    return f"${whole}.{part:0<2}"
