@@ -104,10 +104,11 @@ def _rename(name: str, changes: Changes) -> str:
 
 
 def _rename_words(description: str, changes: Changes) -> str:
-    """A type or a flag within a description has its new name too."""
+    """A type, a flag or a variable within a description has its new name too."""
     for rename in changes.get("renamed", ()):
         old, new = _last_word(rename["old"]), _last_word(rename["new"])
-        description = re.sub(rf"(?<![\w-]){re.escape(old)}(?![\w-])", new, description)
+        if old[0].isupper() or old.startswith("-"):
+            description = re.sub(rf"(?<![\w-]){re.escape(old)}(?![\w-])", new, description)
     return description
 
 
