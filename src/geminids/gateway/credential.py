@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from geminids.errors import GeminidsError
-from geminids.gateway.credentials_file import LOGIN_HINT, credentials_file, read_credentials_file
 from geminids.gateway.way import Way
 
 if TYPE_CHECKING:
@@ -79,6 +78,9 @@ class VertexCredentials:
                 "Vertex AI with machine credentials needs google-auth, which is not installed",
                 hint="pip install 'geminids[vertex]'",
             )
+        # Late: most runs sign in with a key.
+        from geminids.gateway.credentials_file import LOGIN_HINT, credentials_file, read_credentials_file
+
         path = credentials_file(self._environ)
         if path is not None:
             read_credentials_file(path)
