@@ -30,7 +30,7 @@ GOOD = '{"name": "Ada", "age": 36}'
 
 
 def run_or_chat(
-    world: Any, how: str, answer: str = "allow", **fields: Any
+    world: Any, how: str, answer: Any = "allow", **fields: Any
 ) -> tuple[geminids.Result, list[Any]]:
     """Ask "hello" in a single run or in a chat; everything that the agent asks for gets the same answer."""
     schema = fields.pop("schema", None)
@@ -201,7 +201,8 @@ def test_a_stop_while_waiting_for_the_next_attempt(world: Any, how: str) -> None
             async for event in stream:
                 if isinstance(event, Notice) and event.code == "next_attempt":
                     stream.stop("enough")
-        return stream.result
+        result: geminids.Result = stream.result
+        return result
 
     async def main() -> geminids.Result:
         if how == "run":

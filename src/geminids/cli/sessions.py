@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from geminids.cli.folders import check_cwd, check_home
+
 if TYPE_CHECKING:
     from geminids.sessions.listing import SessionInfo
     from geminids.sessions.rescuing import Rescue
@@ -18,29 +20,17 @@ __all__ = ["sessions"]
 _SHOWN = 20
 
 
-def _folder(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    if value is not None and not os.path.isdir(value):
-        raise click.UsageError(f"--cwd: {value} is not a folder")
-    return value
-
-
-def _home_folder(ctx: click.Context, param: click.Parameter, value: str) -> str:
-    if value not in ("user", "isolated") and not os.path.isdir(value):
-        raise click.UsageError(f"--home: {value} is not a folder; user and isolated are names")
-    return value
-
-
 _cwd = click.option(
     "--cwd",
     metavar="DIR",
-    callback=_folder,
+    callback=check_cwd,
     help="The folder that the session is of.  [default: this one, then any]",
 )
 _home = click.option(
     "--home",
     default="user",
     metavar="HOME",
-    callback=_home_folder,
+    callback=check_home,
     help="user, isolated, or a folder.  [default: user]",
 )
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -61,7 +51,7 @@ def sessions() -> None:
 
 
 @sessions.command("list", short_help="The sessions of a folder, newest first.")
-@click.option("--cwd", metavar="DIR", callback=_folder, help="The sessions of this folder.  [default: .]")
+@click.option("--cwd", metavar="DIR", callback=check_cwd, help="The sessions of this folder.  [default: .]")
 @click.option("--all", "everywhere", is_flag=True, help="The sessions of every folder.")
 @_home
 @click.option(

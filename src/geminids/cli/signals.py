@@ -22,12 +22,18 @@ _noted: list[int] = []
 def signals_noted() -> Iterator[None]:
     """Note the signals that come before an event loop is there to hear them: the CLI runs by then."""
     _noted.clear()
-    before = {number: signal.signal(number, _note) for number in _heeded()}
+    with _handled(_note):
+        yield
+
+
+@contextmanager
+def _handled(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    before = {number: signal.signal(number, handler) for number in _heeded()}
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler or signal.SIG_DFL)
+        for number, previous in before.items():
+            signal.signal(number, previous or signal.SIG_DFL)
 
 
 def _heeded() -> list[signal.Signals]:
@@ -54,9 +60,6 @@ async def stop_on_signals(run: Run | RemoteRun, told: Callable[[], None]) -> Non
             stop(number)
 
 
-_HEEDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
 class HungUp(Exception):
     """The terminal, or whoever started us, wants us gone."""
 
@@ -72,16 +75,8 @@ class Interrupts:
 
     @contextmanager
     def heeded(self) -> Iterator[None]:
-        before = {
-            number: signal.signal(number, self._on_signal)
-            for number in _HEEDED
-            if signal.getsignal(number) is not signal.SIG_IGN
-        }
-        try:
+        with _handled(self._on_signal):
             yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler or signal.SIG_DFL)
 
     @contextmanager
     def prompting(self) -> Iterator[None]:

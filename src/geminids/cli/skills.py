@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from geminids.cli.folders import check_cwd
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -17,17 +19,11 @@ if TYPE_CHECKING:
 __all__ = ["skills"]
 
 
-def _folder(ctx: click.Context, param: click.Parameter, value: str) -> str:
-    if not os.path.isdir(value):
-        raise click.UsageError(f"--cwd: {value} is not a folder")
-    return value
-
-
 _cwd = click.option(
     "--cwd",
     default=".",
     metavar="DIR",
-    callback=_folder,
+    callback=check_cwd,
     help="The folder that the agent works in.  [default: .]",
 )
 _home = click.option(

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from geminids.cli.folders import check_home
+
 if TYPE_CHECKING:
     from geminids.views.usage import Key, Report, Row
 
@@ -61,12 +63,6 @@ def _project(ctx: click.Context, param: click.Parameter, value: str | None) -> s
         raise click.UsageError(f"--project: {value} is in a folder that is gone") from None
 
 
-def _home(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    if value is not None and value not in ("user", "isolated") and not os.path.isdir(value):
-        raise click.UsageError(f"--home: {value} is not a folder; user and isolated are names")
-    return value
-
-
 @click.command()
 @click.option(
     "--by",
@@ -79,7 +75,10 @@ def _home(ctx: click.Context, param: click.Parameter, value: str | None) -> str 
 @click.option("--until", metavar="DAY", callback=_day, help="Up to this day, and with it.")
 @click.option("--project", metavar="DIR", callback=_project, help="What was used in this folder alone.")
 @click.option(
-    "--home", metavar="HOME", callback=_home, help="user, isolated, or a folder.  [default: all that we know]"
+    "--home",
+    metavar="HOME",
+    callback=check_home,
+    help="user, isolated, or a folder.  [default: all that we know]",
 )
 @click.option(
     "--prices", metavar="FILE", callback=_path, help="Prices of your own, which go before the list prices."

@@ -24,8 +24,8 @@ import msgspec
 from geminids.at_fork import importing
 from geminids.errors import GeminidsError
 from geminids.gateway.client import Client
-from geminids.gateway.credential import SignInError, credentials_file, read_credentials_file
-from geminids.gateway.upstream import UpstreamFault
+from geminids.gateway.credentials_file import credentials_file, read_credentials_file
+from geminids.gateway.upstream import SignInError, UpstreamFault
 from geminids.gateway.way import Way, read_address
 from geminids.log import get_logger
 

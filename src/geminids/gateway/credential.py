@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from geminids.errors import GeminidsError
 from geminids.gateway.way import Way
@@ -15,35 +13,13 @@ from geminids.gateway.way import Way
 if TYPE_CHECKING:
     from geminids.gateway.access_token import AccessToken, TokenSource
 
-__all__ = [
-    "ApiKey",
-    "CliLogin",
-    "Credential",
-    "SignInError",
-    "VertexCredentials",
-    "credentials_file",
-    "read_credentials_file",
-]
+__all__ = ["ApiKey", "CliLogin", "Credential", "VertexCredentials"]
 
 _PROJECT = re.compile(r"[A-Za-z0-9][A-Za-z0-9.:_-]*")
 _LOCATION = re.compile(r"[a-z][a-z0-9-]*")
-_GCLOUD_FILE = "application_default_credentials.json"
-_LOGIN_HINT = (
-    "Run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS to the file of a "
-    "service account."
-)
 # Set on Google's machines: App Engine and Cloud Run name their service, a test or an emulator names its own host.
 _MACHINE_VARIABLES = ("GCE_METADATA_HOST", "GCE_METADATA_ROOT", "K_SERVICE", "CLOUD_RUN_JOB", "GAE_SERVICE")
 _PRODUCT_NAME = Path("/sys/class/dmi/id/product_name")
-
-
-class SignInError(Exception):
-    """The gateway cannot sign in. The CLI gets `status` and `message` as the API's answer."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
-        self.message = message
 
 
 class ApiKey:
@@ -102,11 +78,14 @@ class VertexCredentials:
                 "Vertex AI with machine credentials needs google-auth, which is not installed",
                 hint="pip install 'geminids[vertex]'",
             )
+        # Late: most runs sign in with a key.
+        from geminids.gateway.credentials_file import LOGIN_HINT, credentials_file, read_credentials_file
+
         path = credentials_file(self._environ)
         if path is not None:
             read_credentials_file(path)
         elif not _may_have_metadata(self._environ):
-            raise GeminidsError("no Google Cloud credentials were found for Vertex AI", hint=_LOGIN_HINT)
+            raise GeminidsError("no Google Cloud credentials were found for Vertex AI", hint=LOGIN_HINT)
 
     async def token(self) -> AccessToken:
         """A token that is valid for the next request; raises `SignInError`."""
@@ -124,41 +103,6 @@ class VertexCredentials:
 
 
 Credential = ApiKey | VertexCredentials | CliLogin
-
-
-def credentials_file(environ: Mapping[str, str]) -> Path | None:
-    """The file with machine credentials that an environment leads to; None if there is none.
-
-    Raises `GeminidsError` if GOOGLE_APPLICATION_CREDENTIALS names a file that does not exist.
-    """
-    named = environ.get("GOOGLE_APPLICATION_CREDENTIALS", "").strip()
-    if named:
-        path = Path(named)
-        if not path.is_file():
-            raise GeminidsError(
-                f"GOOGLE_APPLICATION_CREDENTIALS names {named}, which is not a file", hint=_LOGIN_HINT
-            )
-        return path
-    folder = environ.get("CLOUDSDK_CONFIG", "").strip()
-    if not folder and environ.get("HOME"):
-        folder = os.path.join(environ["HOME"], ".config", "gcloud")
-    path = Path(folder, _GCLOUD_FILE)
-    return path if folder and path.is_file() else None
-
-
-def read_credentials_file(path: Path) -> dict[str, Any]:
-    """The content of a credentials file; raises `GeminidsError` that does not show it."""
-    try:
-        info = json.loads(path.read_bytes())
-    except OSError as error:
-        raise GeminidsError(
-            f"the credentials file {path} cannot be read: {error.strerror or error}", hint=_LOGIN_HINT
-        ) from None
-    except ValueError:
-        raise GeminidsError(f"the credentials file {path} is not JSON", hint=_LOGIN_HINT) from None
-    if not isinstance(info, dict) or not isinstance(info.get("type"), str):
-        raise GeminidsError(f"the credentials file {path} has no type", hint=_LOGIN_HINT)
-    return info
 
 
 def _checked(value: str, pattern: re.Pattern[str], what: str, variable: str) -> str:

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
-from geminids.gateway.credential import ApiKey, CliLogin, Credential, SignInError, VertexCredentials
+from geminids.gateway.credential import ApiKey, CliLogin, Credential, VertexCredentials
 from geminids.gateway.request import NESTED_HEADER, TOKEN_PREFIX, Api, Request
-from geminids.gateway.upstream import Body, Head, Part, UpstreamFault
+from geminids.gateway.upstream import Body, Head, Part, SignInError, UpstreamFault
 from geminids.gateway.way import Way, read_base_url
 
 if TYPE_CHECKING:

@@ -10,7 +10,19 @@ import msgspec
 
 from geminids.gateway.request import Request
 
-__all__ = ["Body", "Cut", "Head", "Mismatch", "Part", "Stall", "Upstream", "UpstreamFault", "Wait", "closing"]
+__all__ = [
+    "Body",
+    "Cut",
+    "Head",
+    "Mismatch",
+    "Part",
+    "SignInError",
+    "Stall",
+    "Upstream",
+    "UpstreamFault",
+    "Wait",
+    "closing",
+]
 
 
 class Head(msgspec.Struct, frozen=True):
@@ -53,6 +65,15 @@ class UpstreamFault(Exception):
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
         self.kind = kind
+        self.message = message
+
+
+class SignInError(Exception):
+    """The gateway cannot sign in. The CLI gets `status` and `message` as the API's answer."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
         self.message = message
 
 

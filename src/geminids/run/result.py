@@ -45,6 +45,8 @@ class Result(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     reason: str | None
     text: str
     answer: str
+    value: T = None  # type: ignore[assignment]
+    """The answer as a schema asked for it, of the caller's own type where one was given; None unless `ok`."""
     session_id: str | None
     clear_session: bool
     usage: Usage | None
@@ -57,8 +59,6 @@ class Result(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     """The audit trail: every permission that was asked for."""
     cost: Cost | None = None
     """What it costs, all attempts together; None where nothing was started."""
-    value: T = None  # type: ignore[assignment]
-    """The answer as a schema asked for it, of the caller's own type where one was given; None unless `ok`."""
     stall: Stall | None = None
     """What a run waited for that was ended for its silence (`idle_timeout`, `start_timeout`)."""
     finish_reason: str | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import msgspec
 from geminids.config.places import SOURCE, Places
 from geminids.errors import SessionError
 
-__all__ = ["Folder", "chat_folders", "home_of", "project_hash", "project_paths"]
+__all__ = ["Folder", "chat_folders", "home_of", "project_hash", "project_paths", "read_regular_file"]
 
 _HASH = re.compile(r"[0-9a-f]{64}")
 # How many slugs are tried before all folders are gone through: `app`, `app-1` ... are given to other projects.
@@ -149,3 +150,13 @@ def _registered(gemini: Path, places: Places) -> dict[str, str]:
             if isinstance(slug, str):
                 found.setdefault(os.path.normpath(path), slug)
     return found
+
+
+def read_regular_file(path: str | Path) -> bytes:
+    """The content of a regular file; raises `OSError` for anything else."""
+    # Without O_NONBLOCK, opening a FIFO that has a session's name would block.
+    fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with open(fd, "rb", buffering=0) as file:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise OSError("it is not a file")
+        return file.read()

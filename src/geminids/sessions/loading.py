@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import msgspec
 from geminids.config.places import Places
 from geminids.errors import SessionDamaged, SessionError, SessionNotFound
 from geminids.ids import is_session_id
-from geminids.sessions.folders import Folder, chat_folders
+from geminids.sessions.folders import Folder, chat_folders, read_regular_file
 from geminids.sessions.listing import SessionInfo, find, info_of, named
 from geminids.sessions.peek import when
 from geminids.wire.journal import Header, Message
@@ -153,13 +152,9 @@ def _of_file(file: Path) -> SessionInfo:
 
 
 def read_file(file: Path) -> bytes:
-    """All of a session file; what is no file is not waited for."""
+    """The content of a session file."""
     try:
-        fd = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(fd, "rb") as source:
-            if not stat.S_ISREG(os.fstat(fd).st_mode):
-                raise OSError("it is not a file")
-            return source.read()
+        return read_regular_file(file)
     except FileNotFoundError:
         raise SessionNotFound(f"there is no file {file}", looked=[str(file)]) from None
     except (OSError, ValueError) as error:

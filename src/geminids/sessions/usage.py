@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
@@ -14,7 +13,7 @@ import msgspec
 
 from geminids.config.places import Places
 from geminids.gateway.request_log import LoggedRequest, read_request_log
-from geminids.sessions.folders import Folder, chat_folders, home_of
+from geminids.sessions.folders import Folder, chat_folders, home_of, read_regular_file
 from geminids.sessions.listing import session_files
 from geminids.wire.journal import Message, Rewind, decode_record
 from geminids.wire.journal_odd import UNREADABLE
@@ -299,7 +298,7 @@ def read_usage(file: str, folder: Folder) -> StoredUsage:
     broken, data = 0, b""
     troubles: tuple[Trouble, ...] = ()
     try:
-        data = _contents(file)
+        data = read_regular_file(file)
         broken = _read(data, name.endswith(".json"), requests)
     except OSError as error:
         troubles = (Trouble(file, f"cannot be read: {error.strerror or error}"),)
@@ -318,16 +317,6 @@ def read_usage(file: str, folder: Folder) -> StoredUsage:
         requests=tuple(requests.values()),
         troubles=troubles,
     )
-
-
-def _contents(file: str) -> bytes:
-    """The content of a regular file; `OSError` for anything else."""
-    # Without O_NONBLOCK, opening a FIFO that has a session's name would block.
-    fd = os.open(file, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
-    with open(fd, "rb", buffering=0) as opened:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise OSError("it is not a file")
-        return opened.read()
 
 
 def _read(data: bytes, legacy: bool, requests: dict[str, Request]) -> int:

@@ -7,13 +7,12 @@ from collections.abc import Iterable, Iterator
 from html import escape
 
 from geminids.sessions.transcript import Entry, Media, Prompt, Remark, Said, Thought, Tool, TurnEnd
+from geminids.views.html_page import escaped, page_head
 from geminids.views.safe import clean, one_line
 from geminids.views.transcript import MARKS, facts_of, taken_by
 
 __all__ = ["html"]
 
-# The browser is told too: no script, no request, whatever is in the page.
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 _BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 _LONGEST_IMAGE = 10_000_000
@@ -57,15 +56,7 @@ ins,del{text-decoration:none;display:block}ins{background:var(--add)}del{backgro
 
 def html(title: str, facts: str, entries: Iterable[Entry]) -> Iterator[str]:
     """The document, piece by piece."""
-    name = _shown(one_line(title))
-    yield (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
-        '<meta name="viewport" content="width=device-width,initial-scale=1">\n'
-        '<meta name="referrer" content="no-referrer"><meta name="robots" content="noindex">\n'
-        f"<title>{name}</title><style>{_STYLE}</style></head><body>\n"
-        f'<header><h1>{name}</h1><div class="dim">{_shown(one_line(facts, 2000))}</div></header>\n<main>\n'
-    )
+    yield page_head(one_line(title), one_line(facts, 2000), _STYLE, images=True)
     depth = 0
     for entry in entries:
         now = min(entry.depth, 5)
@@ -83,23 +74,23 @@ def _of(entry: Entry) -> Iterator[str]:
         yield f'<div class="said">{_rich(entry.text)}</div>\n'
     elif isinstance(entry, Thought):
         joint = ": " if entry.subject and entry.text else ""
-        yield f'<div class="thought">{_shown(f"{entry.subject}{joint}{entry.text}".strip())}</div>\n'
+        yield f'<div class="thought">{escaped(f"{entry.subject}{joint}{entry.text}".strip())}</div>\n'
     elif isinstance(entry, Tool):
         yield _tool(entry)
     elif isinstance(entry, Remark):
         level = entry.level if entry.level in ("error", "warning") else "info"
-        yield f'<div class="remark {level}">{_shown(entry.text)}</div>\n'
+        yield f'<div class="remark {level}">{escaped(entry.text)}</div>\n'
     elif isinstance(entry, TurnEnd) and (told := taken_by(entry)):
-        yield f'<div class="turn">{_shown(told)}</div>\n'
+        yield f'<div class="turn">{escaped(told)}</div>\n'
 
 
 def _tool(entry: Tool) -> str:
     facts = facts_of(entry)
-    head = f"<b>{MARKS[entry.status]}</b> <span>{_shown(one_line(entry.title))}</span>"
-    head += f"<i>{_shown(facts)}</i>" if facts else ""
+    head = f"<b>{MARKS[entry.status]}</b> <span>{escaped(one_line(entry.title))}</span>"
+    head += f"<i>{escaped(facts)}</i>" if facts else ""
     diffs = [change.diff for change in entry.changes if change.diff]
     inner = [_diff(diff) for diff in diffs]
-    inner += [_shown(text) for text in (entry.error, None if diffs else entry.output) if text]
+    inner += [escaped(text) for text in (entry.error, None if diffs else entry.output) if text]
     if not inner:
         return f'<div class="tool {entry.status}">{head}</div>\n'
     body = "".join(f"<pre>{text}</pre>" for text in inner)
@@ -121,7 +112,7 @@ def _image(media: Media) -> str:
     fits = media.media_type in _IMAGES and len(media.data) <= _LONGEST_IMAGE
     if fits and _BASE64.fullmatch(media.data):
         return f'<img alt="{media.media_type}" src="data:{media.media_type};base64,{media.data}">'
-    return f'<div class="dim">{_shown(one_line(media.media_type, 100))}</div>'
+    return f'<div class="dim">{escaped(one_line(media.media_type, 100))}</div>'
 
 
 def _rich(text: str) -> str:
@@ -141,7 +132,3 @@ def _marked(text: str) -> str:
 
 def _inline(found: re.Match[str]) -> str:
     return f"<code>{found[1]}</code>" if found[1] is not None else f"<b>{found[2]}</b>"
-
-
-def _shown(text: str) -> str:
-    return escape(clean(text))

@@ -6,15 +6,14 @@ from collections.abc import Iterator
 from html import escape
 
 from geminids.views.amounts import count
-from geminids.views.safe import clean, one_line
+from geminids.views.html_page import escaped, page_head
+from geminids.views.safe import one_line
 from geminids.views.usage import Key, Report
 from geminids.views.usage_notes import cost, digits_of, notes, short
 from geminids.views.usage_plots import bars, columns
 
 __all__ = ["html"]
 
-# The browser enforces it too: no script and no request, whatever the page contains.
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 _MOST_ROWS = 2000
 _STYLE = """
 :root{color-scheme:light dark;--bg:#fff;--fg:#1d2127;--dim:#667080;--line:#dfe3e8;--box:#f5f6f8;
@@ -65,14 +64,7 @@ _RARE = ("other_requests", "discarded_requests", "tool")
 
 def html(report: Report) -> Iterator[str]:
     """The document, piece by piece."""
-    yield (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
-        '<meta name="viewport" content="width=device-width,initial-scale=1">\n'
-        '<meta name="referrer" content="no-referrer"><meta name="robots" content="noindex">\n'
-        f"<title>Gemini CLI usage</title><style>{_STYLE}</style></head><body>\n"
-        f'<header><h1>Gemini CLI usage</h1><div class="dim">{_shown(_period(report))}</div></header>\n<main>\n'
-    )
+    yield page_head("Gemini CLI usage", _period(report), _STYLE)
     yield _cards(report)
     yield from columns(report)
     yield '<div class="two">\n'
@@ -82,7 +74,7 @@ def html(report: Report) -> Iterator[str]:
     yield from _table(report)
     yield "</main>\n<footer>\n"
     for note in _notes(report):
-        yield f"<p>{_shown(note)}</p>\n"
+        yield f"<p>{escaped(note)}</p>\n"
     yield "</footer></body></html>\n"
 
 
@@ -127,7 +119,7 @@ def _table(report: Report) -> Iterator[str]:
     digits = digits_of(report.total)
     for row in report.rows[-_MOST_ROWS:]:
         cells = zip(by, row.keys, strict=True)
-        yield "<tr>" + "".join(f'<td class="k {key}">{_shown(one_line(value))}</td>' for key, value in cells)
+        yield "<tr>" + "".join(f'<td class="k {key}">{escaped(one_line(value))}</td>' for key, value in cells)
         yield "".join(f"<td>{getattr(row, name):,}</td>" for name in names)
         yield f"<td>{escape(cost(row, digits))}</td></tr>\n"
     yield f'</tbody><tfoot><tr><td class="k" colspan="{max(len(by), 1)}">total</td>'
@@ -141,7 +133,3 @@ def _notes(report: Report) -> Iterator[str]:
     yield from notes(report)
     if report.troubles:
         yield f"{count(len(report.troubles), 'file')} could not be read completely; --json names them."
-
-
-def _shown(text: str) -> str:
-    return escape(clean(text))

@@ -7,7 +7,8 @@ from datetime import date, timedelta
 from decimal import Decimal
 from html import escape
 
-from geminids.views.safe import clean, one_line
+from geminids.views.html_page import escaped
+from geminids.views.safe import one_line
 from geminids.views.usage import Key, Report, Row, Used, grouped
 from geminids.views.usage_notes import cost, digits_of, dollars, short
 
@@ -55,7 +56,7 @@ def bars(report: Report, key: Key) -> Iterator[str]:
     yield f'<section><h2>By {key}</h2>\n<svg viewBox="0 0 460 {34 * len(shown)}" role="img">\n'
     for at, row in enumerate(shown):
         name, told = (
-            _shown(_end(row.keys[0])),
+            escaped(_end(row.keys[0])),
             escape(cost(row, digits_of(report.total)) if by_cost else short(row.total)),
         )
         width, top = max(size(row) / most * 460, 1.5), at * 34
@@ -133,12 +134,12 @@ def _chart(
                 tip = f"{slot} · {names[series]}: {told(part)}"
                 drawn.append(
                     f'<rect class="s{series}" x="{x + (wide - bar) / 2:.1f}" y="{base:.1f}" width="{bar:.1f}" '
-                    f'height="{max(tall, 0.4):.1f}"><title>{_shown(tip)}</title></rect>'
+                    f'height="{max(tall, 0.4):.1f}"><title>{escaped(tip)}</title></rect>'
                 )
         if number % every == 0:
             label = slot[5:] if len(slot) == 10 else slot
             drawn.append(
-                f'<text x="{x + wide / 2:.1f}" y="{_HEIGHT - 6}" text-anchor="middle">{_shown(label)}</text>'
+                f'<text x="{x + wide / 2:.1f}" y="{_HEIGHT - 6}" text-anchor="middle">{escaped(label)}</text>'
             )
     return "\n".join([*drawn, "</svg></div>\n"])
 
@@ -167,7 +168,7 @@ def _money(value: float) -> str:
 
 
 def _legend(names: tuple[str, ...] | list[str]) -> str:
-    items = (f'<span><i class="s{at}"></i>{_shown(name)}</span>' for at, name in enumerate(names))
+    items = (f'<span><i class="s{at}"></i>{escaped(name)}</span>' for at, name in enumerate(names))
     return f'<div class="legend">{"".join(items)}</div>\n'
 
 
@@ -178,7 +179,3 @@ def _end(name: str) -> str:
         return line
     slash = line.find("/", len(line) - 43)
     return "…" + (line[slash:] if 0 < slash < len(line) - 20 else line[-43:])
-
-
-def _shown(text: str) -> str:
-    return escape(clean(text))

@@ -8,11 +8,11 @@ from typing import Any, TypeVar, get_origin
 
 import msgspec
 
-__all__ = ["UNREADABLE", "one_line", "struct_of", "value_of"]
+__all__ = ["UNREADABLE", "one_line", "replace_surrogates", "struct_of", "value_of"]
 
 UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
 _BOM = b"\xef\xbb\xbf"
-_HALF = re.compile("[\ud800-\udfff]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _MOST_DIGITS = 1000
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -25,7 +25,7 @@ def value_of(line: bytes) -> Any:
         pass
     try:
         text = line.removeprefix(_BOM).decode("utf-8", "replace")
-        return _whole(json.loads(text, parse_constant=_refuse, parse_int=_integer))
+        return replace_surrogates(json.loads(text, parse_constant=_refuse, parse_int=_integer))
     except UNREADABLE:
         return None
 
@@ -76,13 +76,13 @@ def _is_count(value: Any) -> bool:
     return isinstance(value, float) and 0 <= value < 2**53
 
 
-def _whole(value: Any) -> Any:
-    """A JSON value whose texts can be written: halves of surrogate pairs become U+FFFD."""
+def replace_surrogates(value: Any) -> Any:
+    """The JSON value with U+FFFD for each half of a surrogate pair, which UTF-8 cannot encode."""
     if isinstance(value, str):
-        return value if value.isascii() else _HALF.sub("\ufffd", value)
+        return value if value.isascii() else _SURROGATE.sub("\ufffd", value)
     if isinstance(value, dict):
-        return {_whole(key): _whole(inner) for key, inner in value.items()}
-    return [_whole(inner) for inner in value] if isinstance(value, list) else value
+        return {replace_surrogates(key): replace_surrogates(inner) for key, inner in value.items()}
+    return [replace_surrogates(inner) for inner in value] if isinstance(value, list) else value
 
 
 def _refuse(constant: str) -> Any:

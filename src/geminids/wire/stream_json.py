@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
 import msgspec
+
+from geminids.wire.journal_odd import replace_surrogates
 
 __all__ = [
     "ErrorLine",
@@ -100,7 +101,6 @@ _UNREADABLE = (msgspec.MsgspecError, UnicodeError, RecursionError)
 _reader = json.JSONDecoder(strict=False)
 _BEGINNING = '{"type":'
 _MOST_TRIES = 20
-_HALF = re.compile("[\ud800-\udfff]")
 # Each type, with the fields that a message of it is nothing without.
 _NEEDED = {
     "init": ("type",),
@@ -214,19 +214,10 @@ def _typed(text: str, value: Any) -> list[WireLine | Odd]:
     # is left) or a raw control character costs that character; an optional field of a new type, that field.
     for why, kept in (("encoding", value), ("protocol", {name: value.get(name) for name in _NEEDED[kind]})):
         try:
-            return [Odd(why, text), msgspec.convert(_whole(kept), WireLine)]
+            return [Odd(why, text), msgspec.convert(replace_surrogates(kept), WireLine)]
         except _UNREADABLE:
             pass
     return [Odd("protocol", text)]
-
-
-def _whole(value: Any) -> Any:
-    """A JSON value whose texts can be written: halves of surrogate pairs become U+FFFD."""
-    if isinstance(value, str):
-        return value if value.isascii() else _HALF.sub("\ufffd", value)
-    if isinstance(value, dict):
-        return {_whole(key): _whole(inner) for key, inner in value.items()}
-    return [_whole(inner) for inner in value] if isinstance(value, list) else value
 
 
 def stats_of(raw: Any) -> Stats | None:
