@@ -76,6 +76,12 @@ class Desk:
             on_events=self.events.extend,
         )
 
+    @property
+    def finished(self) -> Finished:
+        last = self.events[-1]
+        assert isinstance(last, Finished)
+        return last
+
     def run(self, context: AdapterExecutionContext) -> AdapterExecutionResult:
         return anyio.run(execute, context)
 
@@ -177,6 +183,14 @@ def test_a_time_out(desk: Desk) -> None:
     desk.script("setInterval(() => {}, 1000);\n")
     result = desk.run(desk.context(timeoutSec=1, graceSec=1))
     assert (result.success, result.timed_out, result.error) == (False, True, "Process timed out after 1s")
+
+
+def test_a_silence(desk: Desk) -> None:
+    """A CLI that is stopped for its silence has not reached its time limit: the result has the reason."""
+    desk.script("setInterval(() => {}, 1000);\n")
+    result = desk.run(desk.context(timeoutSec=60, graceSec=1, startTimeout=1))
+    assert (result.success, result.timed_out) == (False, True)
+    assert result.error is not None and result.error == desk.finished.reason
 
 
 def test_a_lost_session_is_begun_anew_once(desk: Desk) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import msgspec
@@ -23,6 +24,7 @@ from geminids.events.model import (
     ToolStarted,
     Usage,
 )
+from geminids.events.stall import Stall
 from geminids.outcome import Failure, FailureKind
 from golden import GOLDEN, check_golden, spoken
 from random_events import RECORDED, any_events, lawful_runs, recorded, text_of
@@ -84,11 +86,26 @@ def test_a_time_out_is_told_in_the_documents_words() -> None:
     assert said["error"] == said["errorMessage"] == "Process timed out after 3s"
 
 
-def test_a_silence_is_told_as_what_it_was() -> None:
-    """A run that was ended for its silence did not take so long: its own reason is told."""
-    reason = "timed out: 600 s of silence in which no tool ran"
-    silent = msgspec.structs.replace(_finished(), outcome="timed_out", reason=reason)
-    assert result_of(silent).error_message == reason
+def _timed_out(**fields: Any) -> Finished:
+    return msgspec.structs.replace(_finished("timed_out"), reason="any wording", **fields)
+
+
+def test_the_time_limit_is_in_the_message() -> None:
+    """The limit that the caller gives, not the time until the last process was gone; without one, the time it took."""
+    finished = _timed_out(duration_ms=4999)
+    assert result_of(finished, timeout=2.5).error_message == "Process timed out after 2.5s"
+    assert result_of(finished, timeout=5.0).error_message == "Process timed out after 5s"
+    assert result_of(finished).error_message == "Process timed out after 4s"
+
+
+@pytest.mark.parametrize(
+    ("stall", "timeout"),
+    [(Stall(cause="idle", since_s=600.0), None), (Stall(cause="idle", since_s=600.0), 1.0), (None, math.inf)],
+)
+def test_a_silence_has_its_own_reason(stall: Stall | None, timeout: float | None) -> None:
+    """A run that was stopped for its silence did not reach its time limit."""
+    silent = _timed_out(stall=stall)
+    assert result_of(silent, timeout=timeout).error_message == "any wording"
 
 
 def test_the_turn_limit_clears_the_session() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import time
@@ -74,7 +75,7 @@ class _Execution:
         except OptionsError as error:
             return _misconfigured(error)
         session, why_not = stored_session(context.runtime, options.cwd)
-        speaker = Speaker()
+        speaker = _speaker(options)
         if why_not is not None:
             await self._remark(speaker, why_not)
         try:
@@ -89,7 +90,7 @@ class _Execution:
     async def _anew(self, first: Speaker, options: Options) -> Speaker:
         """Run once more, in a new session."""
         why = first.finished.reason if first.finished else None
-        second = Speaker()
+        second = _speaker(options)
         await self._remark(second, f"the session could not be resumed ({why}); a new one is begun")
         await self._attempt(second, options, None)
         return second
@@ -160,6 +161,10 @@ class _Execution:
             session_params=with_workspace(params, self._context.runtime) if params else None,
             clear_session=result.clear_session or (retried and result.session_id is None),
         )
+
+
+def _speaker(options: Options) -> Speaker:
+    return Speaker(timeout=math.inf if options.timeout is None else options.timeout)
 
 
 def _prepared(options: Options, context: AdapterExecutionContext) -> Options:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import signal
 from collections.abc import Sequence
 from typing import Any
@@ -24,7 +23,6 @@ from geminids.outcome import Failure
 
 __all__ = ["Speaker", "refused", "result_of"]
 
-_AFTER = re.compile(r"timed out after (\S+) s\b")
 _NO_END = "the events end before the run does"
 _CODES = {
     "auth": "gemini_auth_required",
@@ -40,9 +38,10 @@ _FAMILIES: dict[str, ErrorFamily] = {
 
 
 class Speaker:
-    """Hears a run, and says its result at the end."""
+    """Collects the events of a run, and returns its result at the end; `timeout` as in `result_of`."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, timeout: float | None = None) -> None:
+        self._timeout = timeout
         self.transcript = Transcript()
         self.started: Started | None = None
         self.finished: Finished | None = None
@@ -63,14 +62,22 @@ class Speaker:
         return self.result().encode() + b"\n"
 
     def result(self) -> AdapterExecutionResult:
-        """The result of what was heard so far."""
-        return result_of(self.finished, self.started, self.transcript.entries())
+        """The result of the events so far."""
+        return result_of(self.finished, self.started, self.transcript.entries(), timeout=self._timeout)
 
 
 def result_of(
-    finished: Finished | None, started: Started | None = None, transcript: tuple[Entry, ...] = ()
+    finished: Finished | None,
+    started: Started | None = None,
+    transcript: tuple[Entry, ...] = (),
+    *,
+    timeout: float | None = None,
 ) -> AdapterExecutionResult:
-    """The result of a run that ended so; without `finished`, of one whose end is not known."""
+    """The result of a run; without `finished`, of a run whose end is not known.
+
+    `timeout` is the time limit of the run in seconds, infinity for no limit. Events do not contain it: without it, a
+    run that timed out is reported with the time that it took.
+    """
     session = started.session_id if started else None
     model = started.model if started else None
     if finished is None:
@@ -78,7 +85,7 @@ def result_of(
         return msgspec.structs.replace(
             made, model=model, transcript=transcript, **_session_fields(session, started)
         )
-    message = _message(finished)
+    message = _message(finished, timeout)
     failure = finished.failure
     code = finished.exit_code
     turns = finished.outcome == "max_turns"
@@ -115,7 +122,7 @@ def result_of(
 
 
 def refused(message: str, *, problems: Sequence[tuple[str, str]] = ()) -> AdapterExecutionResult:
-    """The result of a run that never was."""
+    """The result of a run that was refused before it started."""
     kind = "bad_option" if problems else None
     return AdapterExecutionResult(
         success=False,
@@ -129,13 +136,23 @@ def refused(message: str, *, problems: Sequence[tuple[str, str]] = ()) -> Adapte
     )
 
 
-def _message(finished: Finished) -> str | None:
+def _message(finished: Finished, timeout: float | None) -> str | None:
     if finished.outcome == "success":
         return None
-    if finished.outcome == "timed_out" and (after := _AFTER.match(finished.reason or "")):
-        return f"Process timed out after {after[1]}s"
-    told = finished.failure.message if finished.failure else finished.reason
-    return told or f"the run ended as {finished.outcome}"
+    if finished.outcome == "timed_out" and (seconds := _seconds(finished, timeout)) is not None:
+        return f"Process timed out after {seconds}s"
+    message = finished.failure.message if finished.failure else finished.reason
+    return message or f"the run ended as {finished.outcome}"
+
+
+def _seconds(finished: Finished, timeout: float | None) -> str | None:
+    """The time limit that stopped the run; None if the run was stopped for its silence, before that limit."""
+    if finished.stall is not None:
+        return None
+    if timeout is None:
+        return str(finished.duration_ms // 1000)
+    # One millisecond more: `duration_ms` is rounded down.
+    return f"{timeout:g}" if finished.duration_ms + 1 >= timeout * 1000 else None
 
 
 def _signal(code: int | None) -> str | None:
