@@ -1,4 +1,4 @@
-"""The result of an adapter's run, field by field, as Paperclip and Leadmetrics name them."""
+"""The result of a run, with the field names of Leadmetrics and Paperclip."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class AdapterUsage(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
 
 
 class SessionParams(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What is stored to go on with the session: it belongs to the folder."""
+    """What the orchestrator stores to resume the session, which belongs to the folder `cwd`."""
 
     session_id: str
     cwd: str | None = None
@@ -43,7 +43,7 @@ class SessionParams(msgspec.Struct, frozen=True, kw_only=True, rename="camel", o
 
 
 class ErrorMeta(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What we know of an error beside its message."""
+    """Details of an error beside its message."""
 
     outcome: str
     kind: str | None = None
@@ -54,9 +54,9 @@ class ErrorMeta(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
 
 
 class Stats(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The sums of a run, by the names of the CLI's `result` event; `thoughts` and `tool` are ours besides.
+    """The sums of a run, with the names of the CLI's `result` event; `thoughts` and `tool` are our additions.
 
-    `unknown_requests`: so many requests are not in the sums, because their tokens are not known.
+    `unknown_requests` is the number of requests that are not in the sums, because their tokens are not known.
     """
 
     duration_ms: int
@@ -72,7 +72,7 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class ResultJson(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="result"
 ):
-    """The `result` event, made anew from what is known of the ending: a run that printed none has one too."""
+    """The `result` event, built from the ending, so that a run that printed none has one too."""
 
     timestamp: str
     status: Literal["success", "error"]
@@ -114,7 +114,7 @@ class AdapterExecutionResult(msgspec.Struct, frozen=True, kw_only=True, rename="
     def encode(self) -> bytes:
         """The result as one JSON object, without a newline."""
         head = encode_json(msgspec.structs.replace(self, transcript=()))
-        # The transcript is the last field, and empty. Each entry by itself: an input may be as deep as JSON can be.
+        # The transcript is the last field, and empty. Entries are encoded one by one: an input may be nested too deep.
         return b"".join((head[:-2], b",".join(map(_encode_entry, self.transcript)), b"]}"))
 
 

@@ -1,4 +1,4 @@
-"""A run as the result that Paperclip's and Leadmetrics' adapters return: one JSON object at the end."""
+"""A run as the result that an adapter of Leadmetrics or Paperclip returns: one JSON object at the end."""
 
 from __future__ import annotations
 
@@ -91,13 +91,13 @@ def result_of(
     turns = finished.outcome == "max_turns"
     ok = finished.outcome == "success"
     lost = failure is not None and failure.kind == "session_not_found"
-    # Not the one of the start: a CLI that never announced its session has stored none, and it could not be resumed.
+    # Not the id of the start: a CLI that never announced its session has not stored it, so it cannot be resumed.
     session = None if lost else finished.session_id
     usage = _usage(finished.usage)
     usd = finished.cost.usd if finished.cost is not None else None
     return AdapterExecutionResult(
         success=ok,
-        # As Node tells it: a process that a signal ended has no exit code.
+        # As in Node: a process that a signal ended has no exit code.
         exit_code=None if code is not None and code < 0 else code,
         signal=_signal(code),
         timed_out=finished.outcome == "timed_out",
@@ -113,7 +113,7 @@ def result_of(
         cost_usd=float(usd) if usd is not None else None,
         result_json=_result_json(finished, message),
         summary=finished.answer,
-        # A new session in place of a lost one is to be kept.
+        # Keep a new session that replaced a lost one.
         clear_session=turns or lost or (finished.clear_session and session is None),
         output=finished.text,
         error=message,
@@ -193,7 +193,7 @@ def _meta(finished: Finished) -> ErrorMeta:
 
 
 def _usage(used: Usage | None) -> AdapterUsage | None:
-    """None where a part of one side is not known: half a bill is none."""
+    """None if any count is not known: a partial sum would be wrong."""
     if used is None or used.unknown or used.input is None or used.tool is None:
         return None
     if used.output is None or used.thinking is None:

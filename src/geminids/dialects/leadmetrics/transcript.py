@@ -1,4 +1,4 @@
-"""The transcript of a run as Paperclip's and Leadmetrics' pages read it: entries with a kind and a time."""
+"""The transcript of a run in the format of Leadmetrics and Paperclip: entries with a kind and a time."""
 
 from __future__ import annotations
 
@@ -52,39 +52,39 @@ _LATEST = 253_402_300_799_999  # the last millisecond of the year 9999
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", rename="camel"):
-    """What every entry has. `ts` is the time of its first piece."""
+    """The fields of every entry. `ts` is the time of its first event."""
 
     ts: str
 
 
 class Init(Entry, frozen=True, kw_only=True, tag="init"):
-    """An attempt began."""
+    """An attempt started."""
 
     model: str
     session_id: str
 
 
 class User(Entry, frozen=True, kw_only=True, tag="user"):
-    """What was asked."""
+    """The prompt."""
 
     text: str
 
 
 class Assistant(Entry, frozen=True, kw_only=True, tag="assistant"):
-    """What the agent said between two other entries: all deltas of it, joined."""
+    """The agent's text between two other entries, its deltas joined."""
 
     text: str
 
 
 class Thinking(Entry, frozen=True, kw_only=True, tag="thinking", omit_defaults=True):
-    """What the model thought. `parent_tool_use_id`, here and below, names the call of the subagent that it was."""
+    """A thought of the model. `parent_tool_use_id`, here and below, is the call of the subagent that it belongs to."""
 
     text: str
     parent_tool_use_id: str | None = None
 
 
 class ToolCall(Entry, frozen=True, kw_only=True, tag="tool_call", omit_defaults=True):
-    """A call; `input` is null where it is not known."""
+    """A tool call; `input` is null if it is not known."""
 
     name: str
     input: Any
@@ -93,7 +93,7 @@ class ToolCall(Entry, frozen=True, kw_only=True, tag="tool_call", omit_defaults=
 
 
 class ToolResult(Entry, frozen=True, kw_only=True, tag="tool_result", omit_defaults=True):
-    """How a call ended. `status` and `exit_code` are ours besides."""
+    """How a call ended. `status` and `exit_code` are our additions."""
 
     tool_use_id: str
     tool_name: str
@@ -105,25 +105,25 @@ class ToolResult(Entry, frozen=True, kw_only=True, tag="tool_result", omit_defau
 
 
 class Stderr(Entry, frozen=True, kw_only=True, tag="stderr"):
-    """A warning or an error of the CLI's."""
+    """A warning or an error of the CLI."""
 
     text: str
 
 
 class System(Entry, frozen=True, kw_only=True, tag="system"):
-    """A warning or an error of ours, or a decision of somebody who was asked."""
+    """A warning or an error of geminids, or a permission decision."""
 
     text: str
 
 
 class Transcript:
-    """Hears events, in the order in which they came, and keeps the entries."""
+    """Builds the entries from events, in the order of their arrival."""
 
     def __init__(self) -> None:
         self._entries: list[Entry] = []
         self._text = StringIO()
         self._text_at: int | None = None
-        # The calls that have not ended: where their entries are, and what somebody was asked to allow.
+        # Calls that have not ended: the index of their entry, and the command of their permission request.
         self._open: dict[str, int] = {}
         self._commands: dict[str, str] = {}
 
@@ -149,7 +149,7 @@ class Transcript:
                 self._entries += entries
 
     def add(self, entry: Entry) -> None:
-        """Something that no event has told."""
+        """Add an entry that comes from no event."""
         self._flush()
         self._entries.append(entry)
 
@@ -158,22 +158,22 @@ class Transcript:
         return tuple(self._entries)
 
     def _announce(self, notice: Notice) -> None:
-        """What an attempt did not know when it began: its session, and the CLI's own choice of a model."""
-        told = notice.session
+        """Complete the attempt's `init` entry with the session, and with the model that the CLI chose."""
+        named = notice.session
         at = next((at for at in reversed(range(len(self._entries))) if type(self._entries[at]) is Init), None)
-        if told is None or at is None:
+        if named is None or at is None:
             return
         init: Any = self._entries[at]
-        session, model = init.session_id or told.session_id, init.model
+        session, model = init.session_id or named.session_id, init.model
         made = Init(
-            ts=init.ts, model=(told.model or model) if model == _UNNAMED else model, session_id=session
+            ts=init.ts, model=(named.model or model) if model == _UNNAMED else model, session_id=session
         )
         self._entries[at] = made
 
     def _close(self, event: ToolFinished) -> None:
-        """Every result has its call before it; on the warm lane the call's input is known only now.
+        """Make sure that the call comes before its result, and add the input, which the warm transport has only now.
 
-        Of a command that was not allowed there, the question alone tells it.
+        The command of a denied call is in its permission request only.
         """
         at = self._open.pop(event.id, None)
         command = self._commands.pop(event.id, None)
@@ -203,14 +203,14 @@ def iso_time(at: int) -> str:
 
 @lru_cache(maxsize=8)
 def _second(at: int) -> str:
-    """Kept for the events of the same second, which are most of them."""
+    """Cached: most events have the same second as the one before."""
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def _entries_of(event: Event) -> tuple[Entry, ...] | None:
-    """What an event is told as, or None."""
-    told = _TOLD.get(type(event))
-    return told(event) if told is not None else None
+    """The entries for an event, or None."""
+    make_entries = _MAKERS.get(type(event))
+    return make_entries(event) if make_entries is not None else None
 
 
 def _thought(event: Thought) -> tuple[Entry, ...]:
@@ -248,12 +248,12 @@ def _call(event: ToolStarted | ToolFinished) -> ToolCall:
 
 def _result(event: ToolFinished) -> ToolResult:
     failed = event.status != "ok"
-    told = event.error if failed and event.error is not None else event.output
+    content = event.error if failed and event.error is not None else event.output
     return ToolResult(
         ts=iso_time(event.at),
         tool_use_id=event.id,
         tool_name=event.name,
-        content=told or "",
+        content=content or "",
         is_error=failed,
         status=event.status,
         exit_code=event.exit_code,
@@ -261,7 +261,7 @@ def _result(event: ToolFinished) -> ToolResult:
     )
 
 
-_TOLD: dict[type[Event], Callable[[Any], tuple[Entry, ...] | None]] = {
+_MAKERS: dict[type[Event], Callable[[Any], tuple[Entry, ...] | None]] = {
     ToolStarted: lambda event: (_call(event),),
     ToolFinished: lambda event: (_result(event),),
     Thought: _thought,
