@@ -58,6 +58,8 @@ def test_public_rooms_are_reached_from_the_package_alone() -> None:
     """`import geminids` is enough for what the README says."""
     program = """
 import geminids as g
-g.sessions.find, g.dialects.claude.messages, g.dialects.claude.execute, g.config.load_options, g.adapters.get
+g.sessions.find, g.dialects.claude.messages, g.dialects.claude.executed, g.config.load_options
+g.adapters.get, g.adapters.run_parallel, g.adapters.sublang.AgentOptions
+g.adapters.agent_cli_sdk.execute, g.adapters.leadmetrics.execute
 """
     subprocess.run([sys.executable, "-c", program], timeout=60, check=True)

@@ -132,10 +132,8 @@ _HOME = {name: room for room, names in _ROOMS.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("config", "dialects", "sessions"):  # rooms that are public as they are
+    if name in ("adapters", "config", "dialects", "sessions"):  # public packages
         return import_module(f"geminids.{name}")
-    if name == "adapters":
-        return import_module("geminids.dialects.adapters")
     if name.startswith("_") or name not in __all__:
         raise AttributeError(f"module 'geminids' has no attribute {name!r}")
     value = getattr(import_module(_HOME.get(name, "geminids.events.model")), name)

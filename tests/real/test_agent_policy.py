@@ -7,13 +7,8 @@ from typing import Any
 import anyio
 import pytest
 
-from geminids.dialects.adapters import (
-    AgentEvent,
-    AgentOptions,
-    GeminiAdapter,
-    PermissionPolicy,
-    run_agent,
-)
+from geminids.adapters import run_agent
+from geminids.adapters.sublang import AgentEvent, AgentOptions, GeminiAdapter, PermissionPolicy
 
 pytestmark = pytest.mark.real
 deep = pytest.mark.deep

@@ -8,7 +8,8 @@ from typing import Any
 import anyio
 import pytest
 
-from geminids.dialects.adapters import AgentEvent, AgentOptions, AgentTask, GeminiAdapter, run_parallel
+from geminids.adapters import AgentTask, run_parallel
+from geminids.adapters.sublang import AgentEvent, AgentOptions, GeminiAdapter
 
 pytestmark = [pytest.mark.real, pytest.mark.deep, pytest.mark.timeout(400)]
 

@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 
-from geminids.dialects.adapters import AgentEvent, AgentOptions, until_set
+from geminids.adapters.sublang import AgentEvent, AgentOptions, until_set
 
 __all__ = ["Letters", "Parrot", "done", "event", "ways"]
 

@@ -6,11 +6,10 @@ from importlib import import_module
 from typing import Any
 
 _TONGUES = (
-    "adapter",
-    "adapters",
     "agent_events",
     "atif",
     "claude",
+    "leadmetrics",
     "otel",
     "record",
     "untether",

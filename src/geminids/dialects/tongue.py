@@ -13,7 +13,7 @@ __all__ = ["TONGUES", "Tongue", "speak", "tongue"]
 
 # How each is called in `--output` and `convert --to`, and where it lives.
 TONGUES: dict[str, str] = {
-    "adapter": "geminids.dialects.adapter",
+    "adapter": "geminids.dialects.leadmetrics",
     "agent-events": "geminids.dialects.agent_events",
     "atif": "geminids.dialects.atif",
     "claude": "geminids.dialects.claude",

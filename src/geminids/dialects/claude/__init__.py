@@ -6,7 +6,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from geminids.dialects.claude.abilities import capabilities
     from geminids.dialects.claude.conversation import (
         Block,
         ClaudeMessage,
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
         message,
         messages,
     )
-    from geminids.dialects.claude.executing import Executed, execute, execute_sync
+    from geminids.dialects.claude.execute_result import Executed, executed
     from geminids.dialects.claude.live import Speaker
     from geminids.dialects.claude.stored import transcript
 
@@ -38,20 +37,16 @@ __all__ = [
     "ToolUse",
     "Usage",
     "as_dict",
-    "capabilities",
-    "execute",
-    "execute_sync",
+    "executed",
     "message",
     "messages",
     "transcript",
 ]
 
 _HOME = {
-    "Executed": "executing",
+    "Executed": "execute_result",
     "Speaker": "live",
-    "capabilities": "abilities",
-    "execute": "executing",
-    "execute_sync": "executing",
+    "executed": "execute_result",
     "transcript": "stored",
 }
 

@@ -1,0 +1,148 @@
+"""agent-cli-sdk's interface: run a prompt to its end (`execute`), and ask what the CLI supports (`capabilities`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from geminids.config.places import Places
+from geminids.dialects.claude.execute_result import Executed, ExecutedCollector, executed, refused
+from geminids.errors import OptionsError, ToolchainError
+from geminids.options import Options
+from geminids.run.ask import open_run, stream_sync
+from geminids.toolchain import find, models_of
+
+if TYPE_CHECKING:
+    from geminids.run.warm.permission import OnPermission
+
+__all__ = [
+    "PERMISSION_MODES",
+    "Capabilities",
+    "Executed",
+    "ModelName",
+    "capabilities",
+    "execute",
+    "execute_sync",
+]
+
+# Claude's permission modes, and the CLI's approval modes.
+PERMISSION_MODES = {
+    "default": "default",
+    "plan": "plan",
+    "acceptEdits": "auto_edit",
+    "bypassPermissions": "yolo",
+}
+
+
+async def execute(
+    prompt: str,
+    options: Options | None = None,
+    /,
+    *,
+    permission_mode: str | None = None,
+    json: bool = False,
+    on_permission: OnPermission | None = None,
+    **fields: Any,
+) -> Executed:
+    """Run the agent to its end. A failed run and wrong options raise nothing: see `error` of the result.
+
+    `json` returns the JSON value in the agent's text as `data`. `fields` are options by name.
+    """
+    collector = ExecutedCollector()
+    try:
+        fields |= _approval(permission_mode)
+        async with open_run(prompt, options, on_permission=on_permission, **fields) as run:
+            while (batch := await run.next_batch()) is not None:
+                collector.add(batch)
+    except OptionsError as error:
+        return refused(str(error))
+    return collector.finish(json=json)
+
+
+def execute_sync(
+    prompt: str,
+    options: Options | None = None,
+    /,
+    *,
+    permission_mode: str | None = None,
+    json: bool = False,
+    on_permission: OnPermission | None = None,
+    **fields: Any,
+) -> Executed:
+    """`execute` without async.
+
+    >>> execute_sync("", cwd=".").success, execute_sync("hello", permission_mode="yes").exit_code
+    (False, -1)
+    """
+    try:
+        fields |= _approval(permission_mode)
+        return executed(stream_sync(prompt, options, on_permission=on_permission, **fields), json=json)
+    except OptionsError as error:
+        return refused(str(error))
+
+
+def _approval(mode: str | None) -> dict[str, str]:
+    if mode is None:
+        return {}
+    if not isinstance(mode, str) or mode not in PERMISSION_MODES:
+        known = ", ".join(PERMISSION_MODES)
+        raise OptionsError([("permission_mode", f"{mode!r} is none of {known}")])
+    return {"approval": PERMISSION_MODES[mode]}
+
+
+class ModelName(msgspec.Struct, frozen=True):
+    """A model as a form offers it."""
+
+    id: str
+    name: str
+
+
+class Capabilities(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What the installed CLI supports. `version`, `supports_web_search` and `supports_thinking` are our additions."""
+
+    supports_slash_commands: bool
+    supports_models: bool
+    supports_web_search: bool
+    supports_thinking: bool
+    models: tuple[ModelName, ...]
+    installed: bool
+    cli_path: str | None = None
+    version: str | None = None
+
+
+def capabilities(
+    gemini: str | None = None, *, environ: Mapping[str, str] | None = None, places: Places | None = None
+) -> Capabilities:
+    """The capabilities of the release that a run would use.
+
+    `installed` is False, and nothing is offered, if there is no supported release. Slash commands are never offered:
+    a headless CLI runs only few of them.
+    """
+    try:
+        found = find(gemini, environ=environ, places=places)
+    except (ToolchainError, OSError):
+        found = None
+    if found is not None and not found.release.is_supported:
+        found = None
+    models = models_of(found.release) if found else ()
+    return Capabilities(
+        supports_slash_commands=False,
+        supports_models=bool(models),
+        supports_web_search=found is not None,
+        supports_thinking=found is not None,
+        models=tuple(ModelName(model.id, _name(model.id)) for model in models),
+        installed=found is not None,
+        cli_path=str(found.entry) if found else None,
+        version=found.version if found else None,
+    )
+
+
+def _name(model_id: str) -> str:
+    """The label of a model id.
+
+    >>> _name("gemini-2.5-flash-lite"), _name("auto")
+    ('Gemini 2.5 Flash Lite', 'Auto')
+    """
+    return " ".join(part.capitalize() for part in model_id.split("-"))

@@ -1,0 +1,230 @@
+"""The configuration of an agent, under the names of Leadmetrics and Paperclip, and its conversion to `Options`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from geminids.config.form import Problem
+from geminids.config.form import build_config as options_from_form
+from geminids.errors import OptionsError
+from geminids.options import Options
+from geminids.options.values import kind
+
+__all__ = [
+    "DOCUMENTED",
+    "GRACE",
+    "TIMEOUT",
+    "Config",
+    "GeminiLocalConfig",
+    "build_config",
+    "config_name",
+    "options_of",
+    "validate_config",
+]
+
+TIMEOUT = 120.0
+GRACE = 5.0
+
+# The document's names, and the names of our options.
+DOCUMENTED = {
+    "cwd": "cwd",
+    "model": "model",
+    "promptTemplate": "template",
+    "instructionsFilePath": "instructions",
+    "env": "env",
+    "timeoutSec": "timeout",
+    "graceSec": "grace",
+    "yolo": "approval",
+    "command": "gemini",
+}
+_CALLED = {ours: theirs for theirs, ours in DOCUMENTED.items()}
+# The orchestrator sets these for each run, in `runtime` and `context`; `make_cwd` is always on.
+_OF_THE_RUN = {"resume", "session_id", "fresh", "variables", "make_cwd"}
+# Fields of Paperclip, and the values that ask for what we do anyway.
+_HARMLESS: dict[str, tuple[object, ...]] = {
+    "extraArgs": ([],),
+    "args": ([],),
+    "sandbox": (False,),
+    "engine": ("auto", "cli"),
+    "agentCommand": (),
+    "mode": ("oneshot",),
+    "nonInteractivePermissions": ("deny",),
+    "stateDir": (),
+    "warmHandleIdleMs": (0,),
+    "bootstrapPromptTemplate": (),
+}
+_PROBE = "helloProbeTimeoutSec"
+_ABSENT: tuple[object, ...] = (None, "")
+_TWICE = "is given twice, with two values"
+
+Config = Mapping[str, object]
+
+
+class GeminiLocalConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The stored configuration of an agent. `options` are further options of geminids, by their own names."""
+
+    cwd: str
+    model: str | None = None
+    prompt_template: str | None = None
+    instructions_file_path: str | None = None
+    env: dict[str, str] = {}
+    timeout_sec: float = TIMEOUT
+    """0: no limit."""
+    grace_sec: float = GRACE
+    yolo: bool = False
+    command: str | None = None
+    """The path of a Gemini CLI, or a managed release; by default the first that is found."""
+    hello_probe_timeout_sec: float = 60.0
+    options: dict[str, Any] = {}
+
+    def __repr__(self) -> str:
+        # `env` contains keys, and `options` may.
+        return f"GeminiLocalConfig(cwd={self.cwd!r}, model={self.model!r}, yolo={self.yolo})"
+
+
+def build_config(form: Config) -> GeminiLocalConfig:
+    """Build a configuration from a form or a stored object; raises one `OptionsError` with every problem.
+
+    Numbers and switches may be text; empty text means "not given". Any option of geminids may be among the documented
+    fields, as `maxTurns` or `max_turns`.
+
+    >>> build_config({"cwd": ".", "timeoutSec": "60", "yolo": "on", "model": ""}).timeout_sec
+    60.0
+    """
+    options, probe = _read(form)
+    # "none" keeps a limit switched off; an empty value would mean "not given".
+    rest = {name: "none" if value is None else value for name, value in msgspec.to_builtins(options).items()}
+    for name in (*DOCUMENTED.values(), *_OF_THE_RUN):
+        if name != "approval" or options.approval == "yolo":
+            rest.pop(name, None)
+    return GeminiLocalConfig(
+        cwd=options.cwd,
+        model=options.model,
+        prompt_template=options.template,
+        instructions_file_path=options.instructions,
+        env=options.env,
+        timeout_sec=options.timeout or 0.0,
+        grace_sec=options.grace,
+        yolo=options.approval == "yolo",
+        command=options.gemini,
+        hello_probe_timeout_sec=probe,
+        options=rest,
+    )
+
+
+def validate_config(config: Config | GeminiLocalConfig) -> tuple[Problem, ...]:
+    """Every problem of a configuration, with the name of its field; empty if it can be run.
+
+    >>> [problem.name for problem in validate_config({"timeoutSec": "soon", "modle": "pro"})]
+    ['cwd', 'modle', 'timeoutSec']
+    """
+    try:
+        _read(config)
+    except OptionsError as error:
+        return tuple(Problem(name, message) for name, message in error.problems)
+    return ()
+
+
+def options_of(config: Config | GeminiLocalConfig) -> Options:
+    """The options of a run with this configuration; raises `OptionsError`. A missing folder will be created."""
+    return _read(config)[0]
+
+
+def config_name(option: str) -> str:
+    """The name of an option in a configuration.
+
+    >>> config_name("timeout"), config_name("max_turns")
+    ('timeoutSec', 'maxTurns')
+    """
+    head, *rest = option.split("_")
+    return _CALLED.get(option, head + "".join(word.capitalize() for word in rest))
+
+
+def _read(config: Config | GeminiLocalConfig) -> tuple[Options, float]:
+    given, problems = _flat(config)
+    if given.get("cwd") in _ABSENT:
+        problems.insert(0, ("cwd", "is required"))
+    problems += _not_ours(given)
+    form: dict[str, object] = {"make_cwd": True}
+    probe = 60.0
+    for name, value in given.items():
+        if value in _ABSENT or name in _HARMLESS:
+            continue
+        if _snake(name) in _OF_THE_RUN:
+            problems.append((name, "is not the agent's: the orchestrator says it for each run"))
+        elif name == _PROBE:
+            probe = _seconds(value, problems)
+        elif name not in ("command", "gemini"):
+            form[name] = value
+        elif form.setdefault("gemini", value) != value:
+            problems.append((name, _TWICE))
+    if form.get("gemini") == "gemini":
+        del form["gemini"]
+    _set_timeout(form)
+    try:
+        options = options_from_form(form)
+    except OptionsError as error:
+        problems += ((_their_name(name, given), what) for name, what in error.problems)
+    if problems:
+        raise OptionsError(problems)
+    return options, probe
+
+
+def _flat(config: Config | GeminiLocalConfig) -> tuple[dict[str, object], list[tuple[str, str]]]:
+    """All fields in one dict, and the problems of how `options` is given."""
+    given: Any = msgspec.to_builtins(config) if isinstance(config, GeminiLocalConfig) else config
+    if not isinstance(given, Mapping):
+        raise OptionsError([("config", f"is {kind(given)}, not an object with fields")])
+    flat = {str(name): value for name, value in given.items() if name != "options"}
+    further = given.get("options")
+    if not isinstance(further, Mapping):
+        wrong = [] if further in _ABSENT else [("options", f"is {kind(further)}, not an object with options")]
+        return flat, wrong
+    more = {str(name): value for name, value in further.items()}
+    twice = [(name, _TWICE) for name, value in more.items() if name in flat and flat[name] != value]
+    return flat | more, twice
+
+
+def _not_ours(given: Config) -> list[tuple[str, str]]:
+    """Problems of Paperclip's fields that ask for something that geminids does not do."""
+    return [
+        (name, "is not supported; leave it out")
+        for name, harmless in _HARMLESS.items()
+        if (value := given.get(name)) not in _ABSENT and value not in harmless
+    ]
+
+
+def _set_timeout(form: dict[str, object]) -> None:
+    """Set the defaults (120 s and 5 s); 0 means no limit."""
+    if not any(_snake(name) in ("grace_sec", "grace") for name in form):
+        form["grace"] = GRACE
+    names = [name for name in form if _snake(name) in ("timeout_sec", "timeout")]
+    if not names:
+        form["timeout"] = TIMEOUT
+    for name in names:
+        value = form[name]
+        if (value == 0 and not isinstance(value, bool)) or (isinstance(value, str) and value.strip() == "0"):
+            form[name] = "none"
+
+
+def _seconds(value: object, problems: list[tuple[str, str]]) -> float:
+    try:
+        seconds = (
+            float(value) if isinstance(value, (int, float, str)) and not isinstance(value, bool) else 0.0
+        )
+    except (ValueError, OverflowError):
+        seconds = 0.0
+    if not 0 < seconds < 10**9:
+        problems.append((_PROBE, "is no number of seconds above 0"))
+    return seconds
+
+
+def _their_name(option: str, given: Config) -> str:
+    return option if option in given else config_name(option)
+
+
+def _snake(name: str) -> str:
+    return "".join(f"_{c.lower()}" if c.isupper() else c for c in name)

@@ -1,0 +1,194 @@
+"""`execute(context)`: run an agent for an orchestrator, from its configuration to its result."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import time
+from collections.abc import Awaitable, Callable, Sequence
+
+import msgspec
+
+from geminids.adapters.leadmetrics.config import options_of
+from geminids.adapters.leadmetrics.context import (
+    AdapterExecutionContext,
+    CallbackReturn,
+    Spawned,
+    billing_type,
+    stored_session,
+    variables_of,
+    with_workspace,
+)
+from geminids.dialects.leadmetrics.model import AdapterExecutionResult, SessionParams
+from geminids.dialects.leadmetrics.result import Speaker, refused
+from geminids.dialects.leadmetrics.transcript import System, iso_time
+from geminids.errors import OptionsError
+from geminids.events.model import Event, Finished, Notice, Started
+from geminids.log import get_logger
+from geminids.options import Options
+from geminids.run.ask import open_run
+
+__all__ = ["execute"]
+
+_log = get_logger("adapters")
+
+# Notices about a line of stdout; `on_log` has received the line itself.
+_OF_STDOUT = {
+    "noise",
+    "unknown_event",
+    "unknown_role",
+    "protocol",
+    "encoding",
+    "line_too_long",
+    "cli",
+    "loop",
+    "session",
+}
+# Notices of our own.
+_OURS = {"workspace", "journal", "session_busy", "lane", "fresh_session", "on_line"}
+_TOO_LONG = re.compile(r"token count .* exceeds the maximum", re.IGNORECASE)
+
+
+async def execute(context: AdapterExecutionContext) -> AdapterExecutionResult:
+    """Run the agent and return its result. A failed run and a wrong configuration are results too, not exceptions.
+
+    A stored session is resumed if it was made in this folder. If it is lost, or too long for the model, the run is
+    started once more in a new session. Cancellation stops every process of the run.
+    """
+    return await _Execution(context).run()
+
+
+class _Execution:
+    """One call of `execute`: one run, or two."""
+
+    def __init__(self, context: AdapterExecutionContext) -> None:
+        self._context = context
+        self._broken: set[str] = set()
+        self._failed_callbacks: list[str] = []
+        self._lines: list[str] = []
+
+    async def run(self) -> AdapterExecutionResult:
+        context = self._context
+        try:
+            options = _prepared(options_of(context.config), context)
+        except OptionsError as error:
+            return _misconfigured(error)
+        session, why_not = stored_session(context.runtime, options.cwd)
+        speaker = _speaker(options)
+        if why_not is not None:
+            await self._remark(speaker, why_not)
+        try:
+            await self._attempt(speaker, options, session)
+            retried = session is not None and _is_lost(speaker.finished)
+            if retried:
+                speaker = await self._anew(speaker, options)
+        except OptionsError as error:
+            return _misconfigured(error)
+        return self._result(speaker, options, None if retried else session, retried)
+
+    async def _anew(self, first: Speaker, options: Options) -> Speaker:
+        """Run once more, in a new session."""
+        why = first.finished.reason if first.finished else None
+        second = _speaker(options)
+        await self._remark(second, f"the session could not be resumed ({why}); a new one is begun")
+        await self._attempt(second, options, None)
+        return second
+
+    async def _attempt(self, speaker: Speaker, options: Options, session: str | None) -> None:
+        prompt = self._context.context.get("prompt")
+        on_line = self._take_line if self._context.on_log is not None else None
+        async with open_run(
+            prompt if isinstance(prompt, str) else "", options, on_line=on_line, resume=session
+        ) as run:
+            while (batch := await run.next_batch()) is not None:
+                speaker.hear(batch)
+                await self._call_back(batch)
+            await self._call_back(())
+        for text in self._failed_callbacks:
+            speaker.transcript.add(System(ts=_now(), text=text))
+        self._failed_callbacks = []
+
+    def _take_line(self, line: str, events: Sequence[Event]) -> None:
+        self._lines.append(line + "\n")
+
+    async def _call_back(self, batch: Sequence[Event]) -> None:
+        """Call the callbacks, in the order of events as far as the two pipes allow."""
+        context = self._context
+        lines, self._lines = self._lines, []
+        if context.on_log is not None and lines:
+            await self._call("on_log", context.on_log, "stdout", "".join(lines))
+        for event in batch:
+            if isinstance(event, Started) and context.on_spawn is not None:
+                spawned = Spawned(pid=event.pid, process_group_id=event.pid, started_at=iso_time(event.at))
+                await self._call("on_spawn", context.on_spawn, spawned)
+            elif isinstance(event, Notice) and event.code not in _OF_STDOUT and context.on_log is not None:
+                ours = "[geminids] " if event.code in _OURS else ""
+                await self._call("on_log", context.on_log, "stderr", f"{ours}{event.message}\n")
+        if context.on_events is not None and batch:
+            await self._call("on_events", context.on_events, batch)
+
+    async def _remark(self, speaker: Speaker, text: str) -> None:
+        speaker.transcript.add(System(ts=_now(), text=text))
+        if self._context.on_log is not None:
+            await self._call("on_log", self._context.on_log, "stderr", f"[geminids] {text}\n")
+
+    async def _call(self, name: str, callback: Callable[..., CallbackReturn], *arguments: object) -> None:
+        """Call a callback. One that fails is not called again; the transcript says so, and the run goes on."""
+        if name in self._broken:
+            return
+        try:
+            returned = callback(*arguments)
+            if isinstance(returned, Awaitable):
+                await returned
+        except Exception as error:
+            _log.warning("callback %s failed and is not called again", name, error=error)
+            self._broken.add(name)
+            self._failed_callbacks.append(f"{name} failed and is not called again: {type(error).__name__}")
+
+    def _result(
+        self, speaker: Speaker, options: Options, session: str | None, retried: bool
+    ) -> AdapterExecutionResult:
+        result = speaker.result()
+        params = result.session_params
+        if result.session_id is None and session is not None and not result.clear_session:
+            # A run that ended before the CLI named a session still belongs to the old one.
+            kept = msgspec.structs.replace(result, session_id=session, session_display_id=session)
+            result, params = kept, SessionParams(session_id=session, cwd=os.path.abspath(options.cwd))
+        return msgspec.structs.replace(
+            result,
+            billing_type=None if options.offline else billing_type({**os.environ, **options.env}),
+            session_params=with_workspace(params, self._context.runtime) if params else None,
+            clear_session=result.clear_session or (retried and result.session_id is None),
+        )
+
+
+def _speaker(options: Options) -> Speaker:
+    return Speaker(timeout=math.inf if options.timeout is None else options.timeout)
+
+
+def _prepared(options: Options, context: AdapterExecutionContext) -> Options:
+    """The options of this run: with the template's values and the orchestrator's token."""
+    if options.template is not None:
+        options = msgspec.structs.replace(options, variables=variables_of(context))
+    if context.auth_token and "PAPERCLIP_API_KEY" not in options.env:
+        env = {**options.env, "PAPERCLIP_API_KEY": context.auth_token}
+        options = msgspec.structs.replace(options, env=env)
+    return options
+
+
+def _is_lost(finished: Finished | None) -> bool:
+    """Whether a resumed session is gone, or too long for the model."""
+    failure = finished.failure if finished else None
+    if failure is None:
+        return False
+    return failure.kind == "session_not_found" or bool(_TOO_LONG.search(failure.message))
+
+
+def _misconfigured(error: OptionsError) -> AdapterExecutionResult:
+    message = "; ".join(f"{name}: {what}" for name, what in error.problems)
+    return refused(message, problems=error.problems)
+
+
+def _now() -> str:
+    return iso_time(int(time.time() * 1000))

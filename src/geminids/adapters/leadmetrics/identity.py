@@ -1,0 +1,132 @@
+"""The adapter as data for a portal: type key, label, models, form fields, and the page that documents them."""
+
+from __future__ import annotations
+
+import msgspec
+
+from geminids.adapters.leadmetrics.config import DOCUMENTED, GRACE, TIMEOUT, config_name
+from geminids.config.schema import ConfigField
+from geminids.config.schema import config_fields as option_fields
+from geminids.toolchain import Release, models_of, release_of
+from geminids.toolchain.releases import NEWEST_TESTED
+
+__all__ = [
+    "DEFAULT_MODEL",
+    "LABEL",
+    "TYPE",
+    "AdapterIdentity",
+    "AdapterModel",
+    "config_fields",
+    "configuration_doc",
+    "identity",
+]
+
+TYPE = "gemini_local"
+LABEL = "Gemini CLI (local)"
+DEFAULT_MODEL = "auto"
+
+_NOT_IN_A_FORM = {"resume", "session_id", "fresh", "variables", "make_cwd", "approval", *DOCUMENTED.values()}
+_DEFAULTS = {"timeoutSec": TIMEOUT, "graceSec": GRACE, "cwd": None}
+_YOLO = ConfigField(
+    name="yolo",
+    label="Yolo",
+    kind="flag",
+    group="Permissions",
+    description="Let the agent use every tool unasked; without it, it only reads.",
+    default=False,
+)
+_HEAD = """\
+# gemini_local: the configuration of an agent
+
+The agent is Google's Gemini CLI, run by geminids on this machine. It signs in with `GEMINI_API_KEY` (in `env`, or in
+the environment of the worker), with Vertex AI, or with an account that Gemini CLI knows.
+
+The prompt template may name `{{agentId}}`, `{{agent.name}}`, `{{tenantId}}`, `{{tenant.name}}`, `{{runId}}`,
+`{{context.NAME}}` for each text of the run's context, and `{{prompt}}`. A name that has no value is an error.
+
+A session is resumed in the folder that it was made in, and nowhere else. One that is gone is begun anew, once.
+"""
+
+
+class AdapterModel(msgspec.Struct, frozen=True):
+    """A model as a form offers it."""
+
+    id: str
+    label: str
+
+
+class AdapterIdentity(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a portal needs to offer the adapter. Any other model id is passed to the API unchanged."""
+
+    type: str
+    label: str
+    models: tuple[AdapterModel, ...]
+    default_model: str
+    agent_configuration_doc: str
+    config_fields: tuple[ConfigField, ...]
+
+
+def identity(release: Release | None = None) -> AdapterIdentity:
+    """The adapter with the models of a release; by default of the newest that geminids is tested with.
+
+    >>> identity().type, identity().default_model, identity().models[0]
+    ('gemini_local', 'auto', AdapterModel(id='auto', label='Auto'))
+    """
+    models = models_of(release or release_of(f"{NEWEST_TESTED}.0"))
+    return AdapterIdentity(
+        type=TYPE,
+        label=LABEL,
+        models=tuple(AdapterModel(model.id, _label(model.id)) for model in models),
+        default_model=DEFAULT_MODEL,
+        agent_configuration_doc=configuration_doc(),
+        config_fields=config_fields(),
+    )
+
+
+def config_fields() -> tuple[ConfigField, ...]:
+    """The fields of the form: the documented ones first, then every other option of geminids.
+
+    >>> [field.name for field in config_fields()][:4]
+    ['cwd', 'model', 'promptTemplate', 'instructionsFilePath']
+    """
+    ours = {field.name: field for field in option_fields()}
+    documented = [_renamed(ours[option]) for name, option in DOCUMENTED.items() if name != "yolo"]
+    further = [_renamed(field) for name, field in ours.items() if name not in _NOT_IN_A_FORM]
+    # `command` is Paperclip's, and comes after the fields of the document.
+    return (*documented[:-1], _YOLO, documented[-1], *further)
+
+
+def configuration_doc() -> str:
+    """The page that documents the fields, in Markdown, from the same schema."""
+    rows = [f"- `{field.name}` ({_type(field)}): {field.description}" for field in config_fields()]
+    documented = len(DOCUMENTED)
+    parts = (_HEAD, "## Fields\n", *rows[:documented], "", "## Further options\n", *rows[documented:])
+    return "\n".join(parts) + "\n"
+
+
+def _renamed(field: ConfigField) -> ConfigField:
+    name = config_name(field.name)
+    return msgspec.structs.replace(
+        field,
+        name=name,
+        default=_DEFAULTS.get(name, field.default),
+        required=name == "cwd",
+        # 0 is no limit here.
+        **({"min": 0, "exclusive_min": False} if name == "timeoutSec" else {}),
+    )
+
+
+def _type(field: ConfigField) -> str:
+    default = field.default
+    kind = field.kind if field.kind != "choice" else " | ".join(field.choices)
+    if field.required:
+        return f"{kind}, required"
+    if default is None or default == () or default == {}:
+        return kind
+    if isinstance(default, bool):
+        return f"{kind}, default {str(default).lower()}"
+    return f"{kind}, default {default:g}" if isinstance(default, float) else f"{kind}, default {default}"
+
+
+def _label(model: str) -> str:
+    return " ".join(part.capitalize() for part in model.split("-"))

@@ -1,0 +1,77 @@
+"""Run many agents at once, and merge their events into one stream."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from functools import partial
+
+import msgspec
+
+from geminids.adapters.registry import run_agent
+from geminids.adapters.sublang.feed import Feed
+from geminids.adapters.sublang.options import AgentOptions
+from geminids.adapters.sublang.run import AgentAdapter, AgentInstance, EventMaker, describe_error
+from geminids.dialects.agent_events.model import AgentEvent
+from geminids.log import get_logger
+
+__all__ = ["AgentTask", "run_parallel"]
+
+_log = get_logger("adapters")
+
+
+class AgentTask(msgspec.Struct, frozen=True, kw_only=True):
+    """One run of many: an instance, an adapter or the name of one. `role` is set on its events."""
+
+    agent: AgentAdapter | AgentInstance | str
+    prompt: str
+    options: AgentOptions | None = None
+    role: str | None = None
+
+
+async def run_parallel(tasks: Iterable[AgentTask]) -> AsyncIterator[AgentEvent]:
+    """The events of all runs as they arrive. Each run has its own `done`; a run that fails stops no other."""
+    feed: Feed[AgentEvent] = Feed([partial(_run_task, task) for task in tasks])
+    feed.start()
+    try:
+        while True:
+            await feed.arrival()
+            if feed.error is not None:
+                raise feed.error  # Ctrl-C and SystemExit only: `_run_task` reports every other error as an event
+            if feed.is_empty:
+                return
+            yield feed.take()
+    finally:
+        await feed.close()
+
+
+async def _run_task(task: AgentTask) -> AsyncIterator[AgentEvent]:
+    """The events of one run. An exception, also one at the start, becomes an `error` and a `done`."""
+    try:
+        events = _events(task)
+        try:
+            async for event in events:
+                yield event if task.role is None else msgspec.structs.replace(event, role=task.role)
+        finally:
+            await events.aclose()  # type: ignore[attr-defined]
+    except Exception as error:
+        _log.warning("a parallel task could not be started", error=error)
+        maker = EventMaker(_name(task))
+        for made in (maker.error("PARALLEL_TASK_ERROR", describe_error(error)), maker.done("error")):
+            yield made if _role(task) is None else msgspec.structs.replace(made, role=_role(task))
+
+
+def _events(task: AgentTask) -> AsyncIterator[AgentEvent]:
+    if isinstance(task.agent, AgentInstance):
+        return task.agent.run(task.prompt, task.options)
+    return run_agent(task.agent, task.prompt, task.options)
+
+
+def _name(task: AgentTask) -> str:
+    named = task.agent.adapter if isinstance(task.agent, AgentInstance) else task.agent
+    name = named if isinstance(named, str) else getattr(named, "agent", None)
+    return name if isinstance(name, str) and name else "unknown"
+
+
+def _role(task: AgentTask) -> str | None:
+    own = task.agent.role if isinstance(task.agent, AgentInstance) else None
+    return task.role if task.role is not None else own

@@ -1,0 +1,104 @@
+"""The agents that can be run, by name, and `run_agent`, which runs one of them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from importlib.metadata import EntryPoint, entry_points
+
+from geminids.adapters.sublang.gemini import GeminiAdapter
+from geminids.adapters.sublang.options import AgentOptions
+from geminids.adapters.sublang.run import AgentAdapter, describe_error, run_adapter
+from geminids.dialects.agent_events.model import AgentEvent
+from geminids.errors import GeminidsError
+
+__all__ = ["GROUP", "Registry", "get", "list", "register", "run_agent", "unregister"]
+
+GROUP = "geminids.adapters"
+_WHAT_IT_IS = "An adapter is an object with agent (its name), run and is_available."
+
+
+class Registry:
+    """Adapters by name. Adapters of other packages (entry points) are loaded when they are first asked for."""
+
+    def __init__(self) -> None:
+        self._adapters: dict[str, AgentAdapter] = {}
+        self._removed: set[str] = set()
+
+    def register(self, adapter: AgentAdapter) -> None:
+        """Add an adapter under its `agent`; raises `GeminidsError` if the name is taken or this is no adapter."""
+        if not _is_adapter(adapter):
+            raise GeminidsError(f"{adapter!r} is no adapter", hint=_WHAT_IT_IS)
+        name = adapter.agent
+        if name in self.list():
+            raise GeminidsError(
+                f"there is an adapter {name!r} already", hint=f"Call unregister({name!r}) first."
+            )
+        self._adapters[name] = adapter
+
+    def get(self, name: str) -> AgentAdapter:
+        """The adapter of this name; raises `GeminidsError` that lists the known names."""
+        found = self._adapters.get(name)
+        if found is None and (entry := self._entries().get(name)) is not None:
+            found = self._adapters[name] = _load(entry)
+        if found is None:
+            raise GeminidsError(
+                f"there is no adapter {name!r}", hint=f"There are: {', '.join(self.list()) or 'none'}."
+            )
+        return found
+
+    def list(self) -> tuple[str, ...]:
+        """The names, in the order of registration; those of other packages last."""
+        return tuple(dict.fromkeys((*self._adapters, *self._entries())))
+
+    def unregister(self, name: str) -> bool:
+        """Remove an adapter; returns whether there was one."""
+        there = name in self.list()
+        self._adapters.pop(name, None)
+        if there:
+            self._removed.add(name)
+        return there
+
+    def _entries(self) -> dict[str, EntryPoint]:
+        """Adapters of other packages, without the names that were removed. A registered adapter comes first."""
+        return {entry.name: entry for entry in entry_points(group=GROUP) if entry.name not in self._removed}
+
+
+def _load(entry: EntryPoint) -> AgentAdapter:
+    try:
+        loaded = entry.load()
+        adapter = loaded() if isinstance(loaded, type) else loaded
+    except (Exception, SystemExit) as error:
+        why = describe_error(error)
+        raise GeminidsError(f"the adapter {entry.name!r} ({entry.value}) cannot be loaded: {why}") from error
+    if not _is_adapter(adapter) or adapter.agent != entry.name:
+        raise GeminidsError(
+            f"the entry point {entry.name!r} ({entry.value}) is no adapter of that name", hint=_WHAT_IT_IS
+        )
+    made: AgentAdapter = adapter
+    return made
+
+
+def _is_adapter(value: object) -> bool:
+    # A class has the attributes of its objects, but cannot be run.
+    if isinstance(value, type) or not isinstance(value, AgentAdapter):
+        return False
+    return isinstance(value.agent, str) and bool(value.agent)
+
+
+_registry = Registry()
+_registry.register(GeminiAdapter())
+register = _registry.register
+get = _registry.get
+list = _registry.list
+unregister = _registry.unregister
+
+
+def run_agent(
+    agent: AgentAdapter | str, prompt: str, options: AgentOptions | None = None
+) -> AsyncIterator[AgentEvent]:
+    """Run an agent; the events end with exactly one `done`, whatever the adapter does.
+
+    Raises `GeminidsError` at once for an unknown name. Closing the iterator stops the run.
+    """
+    adapter = get(agent) if isinstance(agent, str) else agent
+    return run_adapter(adapter, prompt, options or AgentOptions())

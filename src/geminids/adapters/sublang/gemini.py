@@ -1,0 +1,90 @@
+"""Gemini CLI as an adapter of SubLang's interface."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+from geminids.adapters.sublang.feed import watch
+from geminids.adapters.sublang.options import AgentOptions
+from geminids.adapters.sublang.policy import is_within, options_for, writable_folders
+from geminids.dialects.agent_events import Translator
+from geminids.dialects.agent_events.model import AgentEvent
+from geminids.events.model import PermissionAsked
+from geminids.options import Options
+from geminids.run.ask import open_run
+from geminids.toolchain import Availability, is_available
+from geminids.toolchain.tools import tools_with
+
+if TYPE_CHECKING:
+    from geminids.run.warm.permission import OnPermission
+
+__all__ = ["GeminiAdapter"]
+
+_PROBE = 5.0
+
+
+class GeminiAdapter:
+    """Runs Gemini CLI. A call's options go over `base`; `on_permission` answers the requests for what is `ask`.
+
+    >>> GeminiAdapter().agent
+    'gemini'
+    """
+
+    agent = "gemini"
+
+    def __init__(self, base: Options | None = None, *, on_permission: OnPermission | None = None) -> None:
+        self._base = base or Options()
+        self._on_permission = on_permission
+
+    def is_available(self) -> bool:
+        """Whether the CLI starts within five seconds and is a supported release."""
+        return self.availability().ok
+
+    def availability(self) -> Availability:
+        """The same, with the reason."""
+        return is_available(self._base.gemini, timeout=_PROBE)
+
+    def run(self, prompt: str, options: AgentOptions | None = None) -> AsyncIterator[AgentEvent]:
+        """The events of one run; raises `OptionsError` at once if an option cannot be enforced.
+
+        Read the events to the end or close them, in one task; `run_agent` does that for you.
+        """
+        asked = options or AgentOptions()
+        ours = options_for(asked, self._base)
+        return self._events(prompt, asked, ours)
+
+    async def _events(self, prompt: str, asked: AgentOptions, ours: Options) -> AsyncIterator[AgentEvent]:
+        translator = Translator(
+            agent=self.agent, disallowed_tools=asked.disallowed_tools or (), resume=asked.resume or None
+        )
+        async with open_run(prompt, ours, on_permission=self._decider(asked, ours)) as run:
+            unwatch = watch(asked.abort, lambda: run.stop("aborted by the caller"))
+            try:
+                while (batch := await run.next_batch()) is not None:
+                    for event in translator.translate(batch):
+                        yield event
+            finally:
+                unwatch()
+
+    def _decider(self, asked: AgentOptions, ours: Options) -> OnPermission | None:
+        """The permission callback: writable paths decide first, then the caller's own callback."""
+        folders = writable_folders(asked.permissions, ours.cwd)
+        further = self._on_permission
+        lets = asked.permissions is not None and asked.permissions.file_write == "allow"
+        if folders is None or (further is None and not lets):
+            return further
+
+        async def decide(question: PermissionAsked) -> object:
+            if question.tool in tools_with("file_write"):
+                if not is_within(question, folders):
+                    return "deny"
+                if lets:
+                    return "allow"
+            if further is None:
+                return "deny"
+            answer = further(question)
+            return await answer if inspect.isawaitable(answer) else answer
+
+        return decide  # type: ignore[return-value]

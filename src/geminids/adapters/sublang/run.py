@@ -1,0 +1,233 @@
+"""Run any adapter, directly or as an `AgentInstance`. Each run ends with exactly one `done`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Protocol, runtime_checkable
+
+import anyio
+import msgspec
+
+from geminids.adapters.sublang.feed import Feed
+from geminids.adapters.sublang.options import AgentOptions, merge_options
+from geminids.dialects.agent_events.model import AgentEvent, Done, Error
+from geminids.dialects.agent_events.usage import AgentUsage
+from geminids.errors import GeminidsError, OptionsError
+from geminids.ids import new_run_id
+from geminids.log import get_logger
+
+__all__ = ["AgentAdapter", "AgentInstance", "EventMaker", "KeepToken", "describe_error", "run_adapter"]
+
+_log = get_logger("adapters")
+
+_DRAIN = 0.5
+
+KeepToken = Callable[[str | None], None]
+"""Receives the token that the next run of an instance resumes. Not called if the instance keeps its token."""
+
+
+@runtime_checkable
+class AgentAdapter(Protocol):
+    """An agent that can be run. `run` yields events, the last one a `done`; its iterator is closed at the end."""
+
+    @property
+    def agent(self) -> str:
+        """The name: key in the registry, and `agent` of the events."""
+        ...
+
+    def run(self, prompt: str, options: AgentOptions) -> AsyncIterator[AgentEvent]: ...
+
+    def is_available(self) -> bool: ...
+
+
+class EventMaker:
+    """Makes the `error` and `done` events that an adapter did not emit, from the events that it did emit."""
+
+    def __init__(self, agent: str, resume: str | None = None) -> None:
+        self.agent = agent
+        self._session = resume
+        self._calls: set[str] = set()
+        self._began = time.monotonic()
+
+    def note(self, event: AgentEvent) -> None:
+        self._session = event.session_id or self._session
+        if event.type == "tool_use" and (call := _member(event.payload, "tool_use_id", "toolUseId")):
+            self._calls.add(call)
+
+    def error(self, code: str, message: str) -> AgentEvent:
+        return self._new("error", Error(code=code, message=message, recoverable=False))
+
+    def done(self, status: str, resume: str | None = None) -> AgentEvent:
+        lasted = int((time.monotonic() - self._began) * 1000)
+        usage = AgentUsage(len(self._calls))
+        return self._new("done", Done(status=status, usage=usage, duration_ms=lasted, resume_token=resume))
+
+    def _new(self, kind: str, payload: Any) -> AgentEvent:
+        self._session = self._session or new_run_id()  # never empty
+        return AgentEvent(
+            type=kind,
+            agent=self.agent,
+            timestamp=int(time.time() * 1000),
+            session_id=self._session,
+            payload=payload,
+        )
+
+
+async def run_adapter(
+    adapter: AgentAdapter, prompt: str, options: AgentOptions, keep_token: KeepToken | None = None
+) -> AsyncIterator[AgentEvent]:
+    """The events of one run. An adapter that raises becomes an `error`, and no event follows the `done`."""
+    run = _Run(adapter, prompt, options, keep_token or (lambda token: None))
+    if options.abort is not None and options.abort.is_set():
+        yield run.interrupted()
+        return
+    run.feed.start(options.abort)
+    try:
+        while not run.over:
+            for event in await run.step():
+                yield event
+    finally:
+        await run.feed.close()
+
+
+class _Run:
+    def __init__(
+        self, adapter: AgentAdapter, prompt: str, options: AgentOptions, keep_token: KeepToken
+    ) -> None:
+        self._inbound = options.resume or None
+        self._maker = EventMaker(adapter.agent, self._inbound)
+        self._keep_token = keep_token
+        self.feed: Feed[AgentEvent] = Feed([lambda: adapter.run(prompt, options)])
+        self.over = False
+
+    def interrupted(self) -> AgentEvent:
+        """Our own `done` with the token that the run was started with; a session id never becomes a token."""
+        return self._maker.done("interrupted", self._inbound)
+
+    async def step(self) -> list[AgentEvent]:
+        """The next events to emit."""
+        await self.feed.arrival()
+        if self.feed.aborted:
+            return self._end([await self._drained() or self.interrupted()])
+        if self.feed.is_empty:
+            return self._ended_early()
+        event = self.feed.take()
+        if not isinstance(event, AgentEvent):
+            return self._failed(
+                "ADAPTER_ERROR", f"the adapter gave a {type(event).__name__}, which is no event"
+            )
+        self._maker.note(event)
+        if event.type != "done":
+            return [event]
+        self._keep_token(_token(event))
+        return self._end([event])
+
+    async def _drained(self) -> AgentEvent | None:
+        """The adapter's own `done`, if it comes soon after an abort; its other events are dropped."""
+        with anyio.move_on_after(_DRAIN):
+            while True:
+                await self.feed.arrival(heeding_abort=False)
+                if self.feed.is_empty:
+                    return None
+                event = self.feed.take()
+                if isinstance(event, AgentEvent):
+                    self._maker.note(event)
+                    if event.type == "done":
+                        self._keep_token(_token(event))
+                        return event
+        return None
+
+    def _ended_early(self) -> list[AgentEvent]:
+        """The last events of an adapter that ended without a `done`."""
+        error = self.feed.error
+        if error is None:
+            return self._failed("MISSING_DONE", f"the adapter {self._maker.agent} ended without a done")
+        if isinstance(error, KeyboardInterrupt | SystemExit):
+            raise error  # meant for the program, not for this run
+        return self._failed("ADAPTER_ERROR", describe_error(error))
+
+    def _failed(self, code: str, message: str) -> list[AgentEvent]:
+        self._keep_token(None)
+        return self._end([self._maker.error(code, message), self._maker.done("error")])
+
+    def _end(self, events: list[AgentEvent]) -> list[AgentEvent]:
+        self.over = True
+        self.feed.cancel()
+        return events
+
+
+def describe_error(error: BaseException) -> str:
+    """The type and the text of an exception; for a group, those of its members.
+
+    >>> describe_error(ExceptionGroup("two", [ValueError("a"), KeyError()]))
+    'ValueError: a; KeyError'
+    """
+    if isinstance(error, BaseExceptionGroup):
+        return "; ".join(describe_error(one) for one in error.exceptions)
+    try:
+        text = str(error)
+    except Exception as problem:
+        text = ""  # its `__str__` raises: use the name of the type alone
+        _log.debug("an exception of type %s has no text", type(error).__name__, error=problem)
+    if isinstance(error, GeminidsError) and text:
+        return text  # written for people
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _token(done: AgentEvent) -> str | None:
+    return _member(done.payload, "resume_token", "resumeToken") or None
+
+
+def _member(payload: Any, name: str, in_json: str) -> str | None:
+    """A text of a payload, which is a struct of ours or a dict."""
+    value = payload.get(in_json) if isinstance(payload, dict) else getattr(payload, name, None)
+    return value if isinstance(value, str) else None
+
+
+class AgentInstance:
+    """One agent of a team. Only one run at a time; each resumes the session of the last one by default."""
+
+    def __init__(
+        self, adapter: AgentAdapter, defaults: AgentOptions | None = None, *, role: str | None = None
+    ) -> None:
+        self.adapter = adapter
+        self.role = role or None
+        self.defaults = defaults or AgentOptions()
+        of_a_call = [name for name in ("resume", "abort") if getattr(self.defaults, name) is not None]
+        if of_a_call:
+            raise OptionsError([(name, "belongs to a call, not to an instance") for name in of_a_call])
+        self._token: str | None = None
+        self._active: object | None = None
+
+    @property
+    def resume_token(self) -> str | None:
+        """The token that the next run resumes."""
+        return self._token
+
+    async def run(self, prompt: str, options: AgentOptions | None = None) -> AsyncIterator[AgentEvent]:
+        """The events of one run, each with the role. The first step raises if another run is still active."""
+        if self._active is not None:
+            raise GeminidsError(
+                f"{self.role or self.adapter.agent} is running already",
+                hint="Read that run to its end, or make another instance.",
+            )
+        self._active = mine = object()
+        merged = merge_options(self.defaults, options, self._token)
+        events = run_adapter(self.adapter, prompt, merged, self._keep)
+        try:
+            async for event in events:
+                if event.type == "done":
+                    # The caller may start the next run as soon as it has the `done`.
+                    self._release(mine)
+                yield event if event.role == self.role else msgspec.structs.replace(event, role=self.role)
+        finally:
+            self._release(mine)
+            await events.aclose()  # type: ignore[attr-defined]
+
+    def _keep(self, token: str | None) -> None:
+        self._token = token
+
+    def _release(self, mine: object) -> None:
+        if self._active is mine:
+            self._active = None
