@@ -19,8 +19,8 @@ from geminids.gateway.lease import TOKEN_PREFIX
 from geminids.gateway.purse import Limits, Purse
 from geminids.gateway.route import Route
 from geminids.gateway.told import Remark
+from geminids.launch.errors import Refused
 from geminids.launch.gateway_env import NO_KEY, gateway_environment
-from geminids.launch.refused import Refused
 from geminids.run.lease import DAY_BOOKED, Mailbox, RunLease
 
 KEY = "AIzaSy-not-a-real-key-0123456789"

@@ -15,9 +15,12 @@ from geminids.errors import SessionError
 from geminids.events.model import EndedProcess, Event, Level, Usage
 from geminids.gateway.request_log import RequestLog
 from geminids.gateway.route import Route
-from geminids.launch.plan import Refused, make_plan
+from geminids.launch.build import build_headless, build_warm
+from geminids.launch.errors import Refused
+from geminids.launch.prepare import prepare, too_cold
 from geminids.launch.route import route_notice
 from geminids.launch.scratch import Scratch
+from geminids.launch.write import write
 from geminids.log import get_logger
 from geminids.options import Options
 from geminids.run.attempts import After, Attempts
@@ -305,16 +308,16 @@ class Lanes:
         return self._headless(prompt, options, resumed) if lane is None else lane
 
     def _headless(self, prompt: str, options: Options, resumed: Path | None) -> HeadlessLane:
-        plan = make_plan(
-            prompt,
+        context = prepare(
             options,
+            transport="headless",
+            prompt=prompt,
             run_id=self._recorder.run_id,
-            connect=self._lease.connect,
-            resumed=resumed,
             budget=self._lease.has_budget,
         )
+        plan = build_headless(context, self._lease.endpoint_for(context), resumed=resumed)
+        self.scratch, self.cwd = write(plan), plan.cwd
         self._report_route(plan.route)
-        self.scratch, self.cwd = plan.scratch, plan.cwd
         if plan.session_id is not None and (told := self._on_session(plan.session_id)):
             self._recorder.put(told)
         return HeadlessLane(
@@ -328,8 +331,7 @@ class Lanes:
 
     def _warm(self, prompt: str, options: Options) -> WarmLane | None:
         """The lane on which somebody is asked; None, and a notice, where this run cannot take it."""
-        from geminids.launch.warm import make_warm_plan, too_cold  # imported late: most runs ask nobody
-        from geminids.run.warm.lane import WarmLane
+        from geminids.run.warm.lane import WarmLane  # imported late: most runs ask nobody
         from geminids.run.warm.prompt import blocks_of, is_command
 
         why = too_cold(options)
@@ -337,9 +339,7 @@ class Lanes:
             why = "commands are not run on the warm lane"
         if why is None:
             try:
-                plan = make_warm_plan(
-                    options, asks=True, connect=self._lease.connect, budget=self._lease.has_budget
-                )
+                context = prepare(options, transport="warm", asks=True, budget=self._lease.has_budget)
             except Refused as refused:
                 if not refused.headless_can:
                     raise
@@ -348,9 +348,10 @@ class Lanes:
             told = f"the headless lane is taken, on which nobody is asked: {why}"
             self._recorder.notice("warning", "lane", told)
             return None
+        blocks = blocks_of(prompt, options, context.cwd, self._recorder.run_id)
+        plan = build_warm(context, self._lease.endpoint_for(context))
+        self.scratch, self.cwd = write(plan), plan.cwd
         self._report_route(plan.route)
-        self.cwd = plan.cwd
-        blocks = blocks_of(prompt, options, plan.cwd, self._recorder.run_id)
         asked = self._on_permission
         return WarmLane(
             plan, prompt, blocks, options, self._recorder, self._on_session, asked, self._lease, self._log

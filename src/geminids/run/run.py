@@ -12,7 +12,8 @@ import msgspec
 from geminids.errors import GeminidsError, SessionError
 from geminids.events.model import Event, Level
 from geminids.gateway.request_log import RequestLog
-from geminids.launch.plan import Refused, look_ahead
+from geminids.launch.errors import Refused
+from geminids.launch.prepare import look_ahead
 from geminids.log import get_logger
 from geminids.options import Options
 from geminids.run.attempting import Attempting, Lanes

@@ -10,7 +10,7 @@ import msgspec
 
 from geminids.events.model import EndedProcess, Event, SessionStart, TokensUsed, Usage
 from geminids.gateway.request_log import RequestLog
-from geminids.launch.warm import WarmPlan
+from geminids.launch.plan import WarmPlan
 from geminids.options import Options
 from geminids.process.marker import Mark
 from geminids.run.lease import RunLease

@@ -10,8 +10,8 @@ import msgspec
 from geminids.errors import GeminidsError, SessionError
 from geminids.events.model import Level
 from geminids.ids import new_run_id
+from geminids.launch.errors import Refused
 from geminids.launch.permissions import Verdicts
-from geminids.launch.refused import Refused
 from geminids.launch.route import route_notice
 from geminids.launch.workspace import Found
 from geminids.log import get_logger

@@ -11,7 +11,7 @@ import msgspec
 from geminids.errors import GeminidsError
 from geminids.events.model import Event, Started
 from geminids.gateway.request_log import RequestLog
-from geminids.launch.refused import Refused
+from geminids.launch.errors import Refused
 from geminids.options import Options
 from geminids.options.checks import LIMITS
 from geminids.run.recorder import EventStream, RunRecorder, Traces, finished_of, without_power
