@@ -87,7 +87,7 @@ def prepare(
     options: Options,
     *,
     transport: Transport,
-    prompt: str | None = None,
+    prompt: str = "",
     run_id: str = "",
     asks: bool = False,
     environ: Mapping[str, str] | None = None,
@@ -101,7 +101,8 @@ def prepare(
     """
     environ = os.environ if environ is None else environ
     places = Places.of(environ) if places is None else places
-    text = _prompt_text(prompt, options, run_id) if prompt is not None else None
+    warm = transport == "warm"
+    text = None if warm else _prompt_text(prompt, options, run_id)
     if os.name == "nt":
         raise Refused("cli_unsupported", "runs need Linux or macOS so far", "Run it under WSL.")
     env = environment.base_environment(environ, options, _env_file(options))
@@ -111,7 +112,6 @@ def prepare(
     _check_release(gemini)
     # Without links, as Node itself sees it: else the folders above it would be looked for in the wrong place.
     cwd = os.path.realpath(options.cwd)
-    warm = transport == "warm"
     try:
         source = home.source_home(options.home, env, places)
         signed = find_sign_in(options, env, source, cwd, budget=budget)
@@ -128,7 +128,6 @@ def prepare(
             warm=warm,
             asks=warm and asks,
         )
-        secrets = secrets_of(signed.env) | home.secrets_in_files(source, cwd) | _server_secrets(options)
     except SettingsProblem as problem:
         raise Refused("config", str(problem), "Mend that file, or run with home='isolated'.") from None
     if warm:
@@ -141,7 +140,7 @@ def prepare(
         skills=home.skill_links(source.path, options.skills),
         hides_key=signed.route.hides_credentials,
     )
-    return Context(
+    context = Context(
         options=options,
         places=places,
         gemini=gemini,
@@ -156,12 +155,20 @@ def prepare(
         settings=settings,
         home=private,
         policies=tuple(_one_value(path, "the policy") for path in _policies(private, settings)),
-        secrets=frozenset(secrets),
-        session_id=None if warm else options.session_id or _new_session_id(options, gemini),
-        message=_message(prompt, text, options, cwd, places, settings)
-        if prompt is not None and text is not None
-        else None,
-        telemetry=os.path.abspath(options.telemetry) if options.telemetry is not None and not warm else None,
+        secrets=secrets_of(signed.env) | home.secrets_in_files(source, cwd) | _server_secrets(options),
+    )
+    return context if text is None else _for_one_run(context, prompt, text)
+
+
+def _for_one_run(context: Context, prompt: str, text: str) -> Context:
+    """The context with what only a headless run has: a prompt with its files, a session id and telemetry."""
+    options = context.options
+    _check_command(text, context.settings)
+    return msgspec.structs.replace(
+        context,
+        message=_message(prompt, text, options, context.cwd, context.places),
+        session_id=options.session_id or _new_session_id(options, context.gemini),
+        telemetry=os.path.abspath(options.telemetry) if options.telemetry is not None else None,
     )
 
 
@@ -295,10 +302,8 @@ def _prompt_text(prompt: str, options: Options, run_id: str) -> str:
     return text
 
 
-def _message(
-    prompt: str, text: str, options: Options, cwd: str, places: Places, settings: RunSettings
-) -> PromptMessage:
-    _check_command(text, settings)
+def _message(prompt: str, text: str, options: Options, cwd: str, places: Places) -> PromptMessage:
+    """The bytes for stdin, and the files that go with them."""
     try:
         if not (options.images or options.videos or options.files):
             return PromptMessage(prompt=prompt, stdin=check_prompt(text))
