@@ -16,7 +16,7 @@ _ALLOWED = {
     "adapters/leadmetrics/execution.py": "the API's text: a conversation that is too long",
     "events/from_acp.py": "a code, not a text",
     "events/from_stream.py": "the CLI's text, and a code",
-    "launch/ground.py": "shows a place once",
+    "launch/prepare.py": "shows a place once",
     "run/reading.py": "the CLI repeats the gateway's message",
     "run/warm/prompt_answer.py": "the stop reason of the protocol",
     "wire/endings.py": "the CLI's text",

@@ -38,9 +38,13 @@ def test_help_has_the_flags_that_make_sense() -> None:
     assert not any(flag in told for flag in runs)
 
 
-def test_what_is_configured_for_runs_is_no_hindrance(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_configured_for_runs_is_no_hindrance(
+    stand_in: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whoever has `retries` in a configuration can chat all the same."""
-    monkeypatch.setattr("geminids.launch.warm.make_warm_plan", lambda options, **how: None)
+    monkeypatch.setenv("GEMINI_CLI_PATH", stand_in("").gemini)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path / "work")
     options = Options(retries=3, schema="true", schema_tries=1, fallback_models=("flash",), model="pro")
     assert chat._checked(options, asks=False) == (Options(model="pro"), None)
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from geminids.config.places import Places
-from geminids.launch.home import SourceHome, write_home
-from geminids.launch.refused import Refused
+from geminids.launch.errors import Refused
+from geminids.launch.home import SourceHome, plan_home, skill_links, write_home
 from geminids.skills.find import find_skills
 
 
@@ -35,7 +35,10 @@ def source(tmp_path: Path) -> SourceHome:
 
 
 def _write(source: SourceHome, tmp_path: Path, *skills: str) -> Path:
-    return write_home(source, {}, Places(tmp_path / "geminids"), skills=skills)
+    links = skill_links(source.path, skills)
+    home = plan_home(source, {}, Places(tmp_path / "geminids"), skills=links)
+    write_home(home)
+    return home.path
 
 
 def test_a_given_skill_wins(tmp_path: Path, source: SourceHome) -> None:

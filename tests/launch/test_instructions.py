@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geminids.launch.compose import compose, instructions_text, read_instructions
-from geminids.launch.prompt import PromptProblem
+from geminids.launch.errors import PromptProblem
+from geminids.launch.prompt import compose, instructions_text, read_instructions
 from geminids.options import Options
 
 

@@ -18,11 +18,10 @@ from hypothesis import strategies as st
 import geminids
 from geminids import Options, OptionsError
 from geminids.config.places import Places
-from geminids.launch.media import MAX_MEDIA_BYTES, attach, read_media
+from geminids.launch.errors import PromptProblem
+from geminids.launch.media import MAX_MEDIA_BYTES, Attachments, attach, hiding_pattern, read_media
 from geminids.launch.media_types import TEXT, type_in
-from geminids.launch.prompt import PromptProblem
-from geminids.launch.scratch import Scratch
-from geminids.launch.staging import hiding_pattern
+from geminids.launch.scratch import Scratch, name_elsewhere
 
 PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"
 JPEG = b"\xff\xd8\xff\xe0\0\x10JFIF"
@@ -55,6 +54,13 @@ def put(tmp_path: Path) -> Callable[..., str]:
 
 def _kept(tmp_path: Path) -> Any:
     return json.loads((tmp_path / "kept.json").read_text())
+
+
+def _staged(found: Attachments, places: Places) -> Scratch:
+    """Write the files to where the prompt says that they are."""
+    scratch = Scratch(places, found.staged.scratch)
+    scratch.stage(found.staged)
+    return scratch
 
 
 def _left(tmp_path: Path) -> list[str]:
@@ -200,10 +206,12 @@ def test_files_are_staged_privately_under_safe_names(put: Callable[..., str], tm
     twin.write_bytes(PNG)
     work = tmp_path / "work"
     work.mkdir()
-    scratch = Scratch(Places(tmp_path / "geminids"))
+    places = Places(tmp_path / "geminids")
     options = Options(images=(*images, str(tmp_path / "link.png"), str(twin)), files=(put("n.md", b"# n"),))
-    found = attach(options, str(work), scratch)
-    folder = scratch.folder / "media"
+    found = attach(options, str(work), places)
+    folder = places.runs / found.staged.scratch / "media"
+    assert not places.root.exists()
+    scratch = _staged(found, places)
     assert found.flags == (f"--include-directories={folder}",)
     called = [
         "a b.png",
@@ -234,9 +242,12 @@ def test_a_place_that_the_cli_would_not_read_is_not_used(
     for folder in (tmp_path / "work", temporary):
         folder.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(temporary))
-    scratch = Scratch(Places(tmp_path / root))
-    found = attach(Options(images=(put("a.png", PNG),)), str(tmp_path / "work"), scratch)
-    assert found.flags == (f"--include-directories={temporary / scratch.name_in()}",)
+    places = Places(tmp_path / root)
+    found = attach(Options(images=(put("a.png", PNG),)), str(tmp_path / "work"), places)
+    folder = temporary / name_elsewhere(found.staged.scratch)
+    assert found.flags == (f"--include-directories={folder}",)
+    scratch = _staged(found, places)
+    assert os.listdir(folder) == ["media-001.png"]
     scratch.close()
     assert os.listdir(temporary) == []
 
@@ -244,10 +255,9 @@ def test_a_place_that_the_cli_would_not_read_is_not_used(
 def test_blanks_in_the_place_are_escaped(put: Callable[..., str], tmp_path: Path) -> None:
     """`Application Support`, where macOS keeps such things."""
     (tmp_path / "work").mkdir()
-    scratch = Scratch(Places(tmp_path / "Application Support"))
-    found = attach(Options(images=(put("a.png", PNG),)), str(tmp_path / "work"), scratch)
+    places = Places(tmp_path / "Application Support")
+    found = attach(Options(images=(put("a.png", PNG),)), str(tmp_path / "work"), places)
     assert f"@{tmp_path}/Application\\ Support/runs/" in found.words
-    scratch.close()
 
 
 @pytest.mark.parametrize(
@@ -264,17 +274,19 @@ def test_files_are_staged_in_the_folder_if_they_cannot_be_outside(
     before = sorted(os.listdir(work))
     # Neither path can be named after `@`.
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "a, b"))
-    scratch = Scratch(Places(tmp_path / "c, d"))
+    places = Places(tmp_path / "c, d")
     options = Options(images=(put("a.png", PNG),))
     if staged is None:
         with pytest.raises(PromptProblem, match=r"staged only below .*'\*' of \.gitignore"):
-            attach(options, str(work), scratch)
+            attach(options, str(work), places)
     else:
-        found = attach(options, str(work), scratch)
-        name = scratch.name_in(hidden=staged == "hidden")
+        found = attach(options, str(work), places)
+        name = name_elsewhere(found.staged.scratch, hidden=staged == "hidden")
         assert found.words == f"\n\n@{name}/media-001.png (attached as a.png)"
         assert found.flags == ()
-    scratch.close()
+        scratch = _staged(found, places)
+        assert sorted(os.listdir(work / name)) == [".gitignore", "media-001.png"]
+        scratch.close()
     assert sorted(os.listdir(work)) == before
 
 

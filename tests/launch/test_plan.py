@@ -10,9 +10,14 @@ from typing import Any
 import pytest
 
 from geminids.config.places import Places
+from geminids.launch.build import build_headless
 from geminids.launch.environment import EnvFileProblem, read_env_file
-from geminids.launch.plan import Plan, Refused, make_plan
-from geminids.launch.prompt import MAX_PROMPT_BYTES, PromptProblem, check_prompt
+from geminids.launch.errors import PromptProblem, Refused
+from geminids.launch.gateway_env import PLACEHOLDER
+from geminids.launch.plan import Plan
+from geminids.launch.prepare import prepare
+from geminids.launch.prompt import MAX_PROMPT_BYTES, check_prompt
+from geminids.launch.write import write
 from geminids.options import McpServer, Options, Permissions, make_options
 
 
@@ -45,7 +50,11 @@ def plan_of(tmp_path: Path, package: Any) -> Any:
     ) -> Plan:
         given = {"cwd": str(tmp_path), "gemini": package(version), **fields}
         env = {"HOME": str(tmp_path / "home"), "PATH": str(node.parent), **(environ or {})}
-        return make_plan(prompt, make_options(Options(**given)), environ=env, places=Places(tmp_path / "g"))
+        options, places = make_options(Options(**given)), Places(tmp_path / "g")
+        context = prepare(options, transport="headless", prompt=prompt, environ=env, places=places)
+        plan = build_headless(context, PLACEHOLDER)
+        write(plan).close()
+        return plan
 
     return plan
 

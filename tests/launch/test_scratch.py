@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from geminids.config.places import Places
-from geminids.launch.scratch import Scratch, sweep
+from geminids.launch.scratch import Scratch, name_elsewhere, new_scratch_name, sweep
 
 
 @pytest.fixture
@@ -29,7 +29,8 @@ def _host(places: Places, body: str) -> subprocess.Popen[str]:
     """Another host: a process with a scratch folder of its own, which says a line when it is ready."""
     head = (
         "import os, sys, time, subprocess\nfrom pathlib import Path\n"
-        "from geminids.config.places import Places\nfrom geminids.launch.scratch import Scratch, sweep\n"
+        "from geminids.config.places import Places\n"
+        "from geminids.launch.scratch import Scratch, name_elsewhere, sweep\n"
         f"places = Places(Path({str(places.root)!r}))\nscratch = Scratch(places)\nscratch.write('a', 'b')\n"
     )
     return subprocess.Popen(
@@ -91,7 +92,8 @@ def test_a_folder_elsewhere_goes_too(places: Places, tmp_path: Path) -> None:
     """What had to be made in a place of the user's is removed with the rest, and nothing beside it."""
     (tmp_path / "mine.txt").write_text("stays")
     scratch = Scratch(places)
-    folder = scratch.folder_in(tmp_path)
+    folder = tmp_path / name_elsewhere(scratch.folder.name)
+    scratch.make_elsewhere(folder)
     (folder / "x.png").write_bytes(b"x")
     assert _mode(folder) == 0o700
     scratch.close()
@@ -124,7 +126,10 @@ def test_a_link_is_removed_and_not_what_it_leads_to(places: Places, tmp_path: Pa
 
 def test_the_next_run_sweeps_what_a_killed_host_left(places: Places, tmp_path: Path) -> None:
     """SIGKILL: the folder, and the one in the user's place, are there afterwards and gone after a sweep."""
-    body = f"print(scratch.folder_in(Path({str(tmp_path)!r})), flush=True); sys.stdin.read()"
+    body = (
+        f"folder = Path({str(tmp_path)!r}, name_elsewhere(scratch.folder.name))\n"
+        "scratch.make_elsewhere(folder)\nprint(folder, flush=True); sys.stdin.read()"
+    )
     host = _host(places, body)
     elsewhere = Path(_ready(host))
     assert sweep(places) == 0, "it lives"
@@ -182,7 +187,8 @@ def test_the_end_of_a_fork_takes_nothing_from_its_parent(places: Places) -> None
     scratch.close()
 
 
-def test_a_folder_in_the_making_is_not_swept(places: Places) -> None:
+@pytest.mark.parametrize("named", [False, True])
+def test_a_folder_in_the_making_is_not_swept(places: Places, named: bool) -> None:
     """Others make folders while somebody sweeps without a pause: each has its folder, with its file in it."""
     stop = threading.Event()
 
@@ -194,7 +200,7 @@ def test_a_folder_in_the_making_is_not_swept(places: Places) -> None:
     sweeper.start()
     try:
         for number in range(300):
-            scratch = Scratch(places)
+            scratch = Scratch(places, new_scratch_name() if named else None)
             file = scratch.write("a", str(number))
             assert file.read_text() == str(number)
             scratch.close()

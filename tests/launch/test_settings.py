@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from geminids.launch.auth import choose_auth
-from geminids.launch.settings import SettingsProblem, merge, our_settings, read_settings
+from geminids.launch.run_settings import our_settings
 from geminids.options import Options
+from geminids.toolchain.settings import SettingsProblem, merge, read_settings
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geminids.launch.compose import KNOWN_NAMES, fill_template
-from geminids.launch.prompt import PromptProblem
+from geminids.launch.errors import PromptProblem
+from geminids.launch.prompt import KNOWN_NAMES, fill_template
 
 VALUES = {
     "agentId": "a1",

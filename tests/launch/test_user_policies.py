@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from geminids.launch.home import SourceHome
-from geminids.launch.settings import SettingsProblem
 from geminids.launch.user_policies import UserPolicies, user_policies
+from geminids.toolchain.settings import SettingsProblem
 
 RULE = '[[rule]]\ntoolName = "{}"\ndecision = "{}"\npriority = {}\n'
 

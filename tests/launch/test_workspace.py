@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from geminids.launch.workspace import Found, Workspace, WorkspaceProblem, look_at
+from geminids.launch.errors import WorkspaceProblem
+from geminids.launch.workspace import Found, Workspace, look_at
 
 
 @pytest.fixture

@@ -16,7 +16,9 @@ from typing import Any
 
 import geminids
 from geminids.config.places import Places
-from geminids.launch.plan import make_plan
+from geminids.launch.build import build_headless
+from geminids.launch.prepare import prepare
+from geminids.launch.write import write
 
 REPORTS = Path(__file__).parents[1] / "recordings" / "reports"
 # Those that end by themselves; a stop from outside leaves no report.
@@ -73,7 +75,8 @@ def _keep(name: str, kept: dict[str, Any]) -> None:
 
 
 def _run(prompt: str, options: Any) -> subprocess.CompletedProcess[str]:
-    plan = make_plan(prompt, options)
+    plan = build_headless(prepare(options, transport="headless", prompt=prompt), None)
+    write(plan)
     argv = [word.replace("stream-json", "json") for word in plan.argv]
     return subprocess.run(
         argv,

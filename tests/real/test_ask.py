@@ -12,9 +12,11 @@ import pytest
 
 from acp_client import AcpClient, Decide, always, never
 from acts import ACTS, SKILL, Act, furnish, server
+from geminids.launch.build import build_warm
+from geminids.launch.errors import Refused
 from geminids.launch.permissions import session_mode
-from geminids.launch.refused import Refused
-from geminids.launch.warm import make_warm_plan
+from geminids.launch.prepare import prepare
+from geminids.launch.write import write
 from geminids.options import Approval, Permissions
 from permission_table import AS_PERMISSIONS, TABLE
 
@@ -70,7 +72,8 @@ def stage(
     options = world.options(
         approval=approval, permissions=permissions, gateway="off", **{**servers, **fields}
     )
-    plan = make_warm_plan(options, asks=asks)
+    plan = build_warm(prepare(options, transport="warm", asks=asks), None)
+    write(plan)
     with AcpClient(plan.argv, plan.env, world.tmp, seconds=20) as client:
         yield Stage(world, client, client.new_session(world.cwd, session_mode(approval)))
 
@@ -254,6 +257,6 @@ def test_a_hook_that_would_be_passed_over_keeps_a_run_from_the_warm_lane(make_wo
     settings.parent.mkdir()
     settings.write_text(json.dumps({"hooks": {"BeforeTool": [hook]}}))
     with pytest.raises(Refused, match="BeforeTool hooks"):
-        make_warm_plan(world.options(), asks=True)
+        prepare(world.options(), transport="warm", asks=True)
     settings.write_text(json.dumps({"hooks": {"AfterTool": [hook]}}))
-    make_warm_plan(world.options(), asks=True)
+    prepare(world.options(), transport="warm", asks=True)

@@ -21,7 +21,7 @@ from complete import lawful, of, told
 from geminids import Notice, Options, Started
 from geminids.config.places import Places
 from geminids.events.model import decode_event
-from geminids.launch.refused import Refused
+from geminids.launch.errors import Refused
 from geminids.process.marker import MARKER, new_mark, with_mark
 from geminids.run.claim import Claim
 from geminids.sessions.lock import Holder, Lock, try_hold

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from geminids import Options, TokensUsed
 from geminids.events.cost import Cost
 from geminids.events.model import ModelUsage, Usage
-from geminids.launch.refused import Refused
+from geminids.launch.errors import Refused
 from geminids.run.cost import Prices, check_prices
 from geminids.spending import price_of
 

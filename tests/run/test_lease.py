@@ -18,8 +18,8 @@ from geminids.gateway import host
 from geminids.gateway.lease import TOKEN_PREFIX
 from geminids.gateway.route import Route
 from geminids.gateway.told import Remark
+from geminids.launch.errors import Refused
 from geminids.launch.gateway_env import NO_KEY, gateway_environment
-from geminids.launch.refused import Refused
 from geminids.run.lease import DAY_BOOKED, Mailbox, RunLease
 from geminids.spending import Budget
 

@@ -10,7 +10,7 @@ import pytest
 
 from geminids.errors import NodeMissing
 from geminids.toolchain import Node, find_node
-from geminids.toolchain.node import NODE_IN_WHEEL, managed_nodes, node_arguments
+from geminids.toolchain.node import NODE_IN_WHEEL, managed_nodes, node_arguments, write_preload
 
 from .conftest import Machine
 
@@ -79,7 +79,7 @@ def test_a_broken_record_is_no_harm(machine: Machine) -> None:
 @pytest.mark.parametrize("version", ["20.20.2", "24.0.0"])
 def test_arguments(machine: Machine, version: str) -> None:
     """Each Node gets the preloaded file, and half of the memory as its heap."""
-    arguments = node_arguments(Node(Path("node"), version, "path"), machine.places)
+    arguments = node_arguments(Node(Path("node"), version, "path"), write_preload(machine.places))
     assert arguments[arguments.index("--require") + 1] == str(machine.places.root / "preload.cjs")
     heaps = [word for word in arguments if word.startswith("--max-old-space-size=")]
     assert len(heaps) == 1
@@ -90,7 +90,7 @@ def test_a_preloaded_file_of_another_release_is_replaced(machine: Machine) -> No
     machine.places.root.mkdir()
     preload = machine.places.root / "preload.cjs"
     preload.write_text("throw 'old'")
-    node_arguments(Node(Path("node"), "24.0.0", "path"), machine.places)
+    assert write_preload(machine.places) == preload
     assert "setBlocking" in preload.read_text()
 
 
@@ -99,7 +99,7 @@ def test_environment_stays_clean(machine: Machine) -> None:
     node = find_node(machine.places, environ=machine.environ)
     as_24 = Node(node.path, "24.0.0", "path")  # on an older Node the preloaded file does nothing
     script = "console.log(require('child_process').execSync('env').toString())"
-    argv = [str(node.path), *node_arguments(as_24, machine.places), "-e", script]
+    argv = [str(node.path), *node_arguments(as_24, write_preload(machine.places)), "-e", script]
     machine.environ["PATH"] += os.pathsep + "/usr/bin" + os.pathsep + "/bin"
     done = subprocess.run(argv, env=machine.environ, capture_output=True, text=True, check=True)
     assert "GEMINIDS_HOME" in done.stdout

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from geminids.launch.plan import make_plan
+from geminids.launch.build import build_headless
+from geminids.launch.prepare import prepare
+from geminids.launch.write import write
 from geminids.wire.json_report import last_json, read_report
 
 
@@ -39,7 +41,10 @@ def test_a_report_of_the_wrong_shape_is_none() -> None:
 
 
 def _json_run(world: Any, **fields: Any) -> subprocess.CompletedProcess[str]:
-    plan = make_plan("hello", world.options(gateway="off", **fields))
+    plan = build_headless(
+        prepare(world.options(gateway="off", **fields), transport="headless", prompt="hello"), None
+    )
+    write(plan)
     argv = [word.replace("stream-json", "json") for word in plan.argv]
     return subprocess.run(
         argv,

@@ -55,7 +55,7 @@ chat.params = [param for param in chat.params if param.name not in _NOT_HERE]
 def _talk(prompt: str | None, options: Options, as_json: bool) -> int:
     from geminids.cli.chat_thread import ChatThread
     from geminids.cli.signals import Interrupts
-    from geminids.launch.refused import Refused
+    from geminids.launch.errors import Refused
 
     fields = {name: getattr(options, name) for name in _OF_THE_FIRST}
     asks = not as_json and _is_terminal(sys.stdin) and _is_terminal(sys.stdout)
@@ -87,7 +87,10 @@ def _talk(prompt: str | None, options: Options, as_json: bool) -> int:
 def _checked(options: Options, asks: bool) -> tuple[Options, str | None]:
     """Options for a chat, with the session's full id, and why it is a new one; raises `Refused`."""
     from geminids.ids import new_run_id
-    from geminids.launch.warm import make_warm_plan
+    from geminids.launch.build import build_warm
+    from geminids.launch.gateway_env import PLACEHOLDER
+    from geminids.launch.prepare import prepare
+    from geminids.launch.write import write
     from geminids.run.claim import Claim
 
     whole = Options()
@@ -95,7 +98,7 @@ def _checked(options: Options, asks: bool) -> tuple[Options, str | None]:
     claim = Claim(new_run_id())
     options = claim.look_up(msgspec.structs.replace(options, **plain))
     # What cannot work is told before anybody has typed a word.
-    make_warm_plan(options, asks=asks)
+    write(build_warm(prepare(options, transport="warm", asks=asks), PLACEHOLDER))
     return options, claim.fresh
 
 

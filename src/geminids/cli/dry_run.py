@@ -6,7 +6,10 @@ import os
 
 import click
 
-from geminids.launch.plan import Refused, make_plan
+from geminids.launch.build import build_headless
+from geminids.launch.errors import Refused
+from geminids.launch.gateway_env import PLACEHOLDER
+from geminids.launch.prepare import prepare
 from geminids.options import Options
 from geminids.run.transport import with_one_try_per_request
 
@@ -19,13 +22,10 @@ def show(prompt: str, options: Options, *, as_json: bool = False) -> int:
 
     prompt, options = _first_attempt(prompt, options)
     try:
-        plan = make_plan(prompt, options, run_id="run-dry", dry=True)
+        context = prepare(options, transport="headless", prompt=prompt, run_id="run-dry")
     except Refused as refused:
         return say_refused(refused)
-    try:
-        view = view_of(plan, os.environ)
-    finally:
-        plan.scratch.close()
+    view = view_of(build_headless(context, PLACEHOLDER), os.environ)
     if as_json:
         import msgspec
 

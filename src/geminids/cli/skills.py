@@ -121,10 +121,10 @@ def _listing(cwd: str, home: str, gemini: str | None) -> Listing:
     from geminids.config.places import Places
     from geminids.errors import GeminidsError
     from geminids.launch.home import source_home
-    from geminids.launch.settings import SettingsProblem
     from geminids.skills.find import built_in_folder, find_skills
     from geminids.skills.record import record_of, untrusted_skills, vouched_skills
     from geminids.toolchain import release_of
+    from geminids.toolchain.settings import SettingsProblem
 
     places = Places.of()
     cli = _cli(gemini)

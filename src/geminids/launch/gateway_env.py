@@ -9,10 +9,10 @@ import msgspec
 
 from geminids.gateway.route import Route
 
-__all__ = ["NO_KEY", "Endpoint", "gateway_environment", "past_proxies"]
+__all__ = ["NO_KEY", "PLACEHOLDER", "Endpoint", "gateway_environment", "past_proxies"]
 
 NO_KEY = "geminids-holds-the-key"
-"""Stands where a key would be, in processes whose sessions are given their tokens one by one. Opens nothing."""
+"""The value of the key variable in processes whose sessions get their tokens one by one. It authorizes nothing."""
 
 _LOOPBACK = ("127.0.0.1", "localhost")
 _SHORTEST = 8
@@ -47,6 +47,10 @@ class Endpoint(msgspec.Struct, frozen=True):
 
     def __repr__(self) -> str:
         return f"Endpoint({self.url!r})"
+
+
+PLACEHOLDER = Endpoint("http://127.0.0.1:<port>", NO_KEY)
+"""For plans that are shown or checked and never carried out."""
 
 
 def gateway_environment(

@@ -12,14 +12,16 @@ import msgspec
 
 from geminids.config.places import SOURCE, Places, private_dir, write_private
 from geminids.launch.environment import read_dotenv
-from geminids.launch.refused import Refused
-from geminids.launch.settings import Settings, SettingsProblem, read_settings
+from geminids.launch.errors import Refused
 from geminids.redact import secrets_of
 from geminids.skills.file import read_skill
+from geminids.toolchain.settings import Settings, SettingsProblem, read_settings
 
 __all__ = [
     "SOURCE",
+    "PrivateHome",
     "SourceHome",
+    "plan_home",
     "regular_text",
     "secrets_in_files",
     "skill_links",
@@ -29,11 +31,13 @@ __all__ = [
 
 
 def skill_links(home: Path, folders: Sequence[str]) -> dict[str, str]:
-    """What is to be linked (place in the private home: target) so that a run has these skills and the user's own.
+    """The links (place in the private home: target) for these skills and the user's own; none for no `folders`.
 
     Of two with one name the later given wins, and any given one wins over the user's: that one is left out, for the
     CLI would choose by its own rules. Raises `Refused` for a folder that holds no skill.
     """
+    if not folders:
+        return {}
     given = {_name(folder): os.path.abspath(folder) for folder in folders}
     links: dict[str, str] = {}
     for tier in (".gemini/skills", ".agents/skills"):
@@ -101,6 +105,7 @@ _LINKED = (
 _WITH_KEYS = (".env", "gemini-credentials.json")
 # Linked even where the user has none yet: sessions must land in the user's own tree.
 _SHARED = ("tmp", "history")
+_SEPARATOR = "\0"
 
 
 class SourceHome(msgspec.Struct, frozen=True):
@@ -138,60 +143,87 @@ def source_home(home: str, environ: Mapping[str, str], places: Places) -> Source
     return SourceHome("user" if home == "user" else "given", path, settings)
 
 
-def write_home(
+class PrivateHome(msgspec.Struct, frozen=True, kw_only=True):
+    """The home that the CLI is given (`GEMINI_CLI_HOME`): its path and its contents. `write_home` writes it."""
+
+    path: Path
+    source: SourceHome
+    settings: Settings
+    files: dict[str, str] = {}
+    """Further files, by their path in the home."""
+    skill_links: dict[str, str] = {}
+    without: tuple[str, ...] = ()
+    """Files of the source that it does not link to."""
+
+
+def plan_home(
     source: SourceHome,
     settings: Settings,
     places: Places,
     *,
     files: Mapping[str, str] = {},
-    skills: Sequence[str] = (),
+    skills: Mapping[str, str] = {},
     hides_key: bool = False,
-) -> Path:
-    """Make (or find again) the private home for these settings; return what GEMINI_CLI_HOME shall be.
+) -> PrivateHome:
+    """The private home for these settings. Pure.
 
-    `hides_key`: nothing in it leads to a file that may hold the API key.
+    `skills` comes from `skill_links`. `hides_key`: nothing in it leads to a file that may hold the API key.
 
     Its name comes from its contents, so that runs with different settings never share one, and runs with the
-    same settings always do. Raises `Refused` where one of `skills` is none.
+    same settings always do.
     """
-    text = json.dumps(settings, indent=2, sort_keys=True)
-    links = _skill_links(source, skills)
     without = _WITH_KEYS if hides_key else ()
-    key = _digest("\0".join((str(source.path), text, *files.values(), *links, *links.values(), *without)))
-    home = private_dir(places.homes / f"{source.name}-{key}")
-    gemini = private_dir(home / ".gemini")
+    contents = (
+        str(source.path),
+        _settings_text(settings),
+        *files.values(),
+        *skills,
+        *skills.values(),
+        *without,
+    )
+    path = places.homes / f"{source.name}-{_digest(_SEPARATOR.join(contents))}"
+    return PrivateHome(
+        path=path,
+        source=source,
+        settings=settings,
+        files=dict(files),
+        skill_links=dict(skills),
+        without=without,
+    )
+
+
+def _settings_text(settings: Settings) -> str:
+    return json.dumps(settings, indent=2, sort_keys=True)
+
+
+def write_home(home: PrivateHome) -> None:
+    """Write the home, or what is missing of it; raises OSError."""
+    source, links = home.source, home.skill_links
+    private_dir(home.path)
+    gemini = private_dir(home.path / ".gemini")
     for name in _SHARED:
         target = source.gemini / name
         private_dir(target)
         _link(gemini / name, target)
     for name in (*_LINKED, *_texts(source.gemini)):
-        if name in without:
+        if name in home.without:
             continue
         if (source.gemini / name).exists() and not (links and name == "skills"):
             _link(gemini / name, source.gemini / name)
     for name in (".agents", ".env"):
-        if name not in without and (source.path / name).exists() and not (links and name == ".agents"):
-            _link(home / name, source.path / name)
+        if name not in home.without and (source.path / name).exists() and not (links and name == ".agents"):
+            _link(home.path / name, source.path / name)
     for name, skill in links.items():
-        private_dir((home / name).parent)
-        _link(home / name, Path(skill))
-    for name, content in files.items():
-        private_dir((home / name).parent)
-        _write_private(home / name, content)
-    _write_private(gemini / "settings.json", text)
+        private_dir((home.path / name).parent)
+        _link(home.path / name, Path(skill))
+    for name, content in home.files.items():
+        private_dir((home.path / name).parent)
+        _write_private(home.path / name, content)
+    _write_private(gemini / "settings.json", _settings_text(home.settings))
     # On a file system that is read-only the CLI would hang in silence.
     draft = gemini / f".draft-{os.getpid()}-{os.urandom(4).hex()}"
     draft.touch(mode=0o600)
     draft.unlink()
-    return home
-
-
-def _skill_links(source: SourceHome, skills: Sequence[str]) -> dict[str, str]:
-    if not skills:
-        return {}
-    from geminids.launch.home import skill_links  # imported late: few runs bring skills
-
-    return skill_links(source.path, skills)
 
 
 def secrets_in_files(source: SourceHome, cwd: str) -> frozenset[str]:

@@ -1,31 +1,58 @@
-"""A run's private folder: made when something must be written, and gone when the run is, however that ended."""
+"""A run's private folder: made when something must be written, and removed when the run ends, however it ends."""
 
 from __future__ import annotations
 
 import atexit
+import errno
 import os
+import time
 from pathlib import Path
+
+import msgspec
 
 from geminids.config.flock import FileLock
 from geminids.config.places import Places, private_dir
 
-__all__ = ["Scratch", "sweep"]
+__all__ = ["Scratch", "StagedFiles", "name_elsewhere", "new_scratch_name", "sweep"]
 
 _PREFIX = "run-"
 # Locked for as long as the host lives: a sweep tells the living from the dead by it, and trusts no pid.
 _LOCK = "lock"
 # Folders that had to be made elsewhere, each ended by a NUL, written down before they are made.
 _ELSEWHERE = "elsewhere"
+_SWEEP_TIMEOUT = 5.0
+
+
+def new_scratch_name() -> str:
+    """A name for a scratch folder that is made later."""
+    return f"{_PREFIX}{os.urandom(8).hex()}"
+
+
+def name_elsewhere(scratch: str, *, hidden: bool = True) -> str:
+    """The name of a folder of this run in a place of the user's."""
+    return f"{'.' if hidden else ''}geminids-{scratch}"
+
+
+class StagedFiles(msgspec.Struct, frozen=True):
+    """Files that a plan wants in a folder of the run. `scratch` is the name of its scratch folder."""
+
+    scratch: str
+    folder: Path
+    files: dict[str, bytes]
+    is_outside: bool = False
+    """`folder` is not in the scratch folder, which then records it."""
 
 
 class Scratch:
-    """Files of one run: policies, staged media, telemetry. Nothing is made before it is needed.
+    """The private files of one run or process. Nothing is made before it is needed.
 
-    `write` a file or take the `folder`; `close` removes it all and never raises.
+    `write` a file or take the `folder`; `close` removes it all and never raises. A plan that has named files in it
+    gives its `name`.
     """
 
-    def __init__(self, places: Places) -> None:
+    def __init__(self, places: Places, name: str | None = None) -> None:
         self._places = places
+        self._name = name
         self._folder: Path | None = None
         self._lock: FileLock | None = None
 
@@ -39,29 +66,31 @@ class Scratch:
     def folder(self) -> Path:
         """The folder, 0700, made now where it was not there yet; raises OSError where it cannot be."""
         if self._folder is None or not self.made:
-            self._folder, self._lock = _make(private_dir(self._places.runs))
+            self._folder, self._lock = _make(private_dir(self._places.runs), self._name)
             _living.add(self)
         return self._folder
 
     def write(self, name: str, data: bytes | str) -> Path:
         """Write a file, 0600, that was not there before; raises OSError where it cannot be."""
         file = self.folder / name
-        fd = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with os.fdopen(fd, "wb") as out:
-            out.write(data.encode("utf-8", "surrogateescape") if isinstance(data, str) else data)
+        _write_new(file, data.encode("utf-8", "surrogateescape") if isinstance(data, str) else data)
         return file
 
-    def name_in(self, *, hidden: bool = True) -> str:
-        """How a folder of this run is called in a place of the user's."""
-        return f"{'.' if hidden else ''}geminids-{self.folder.name}"
+    def stage(self, staged: StagedFiles) -> None:
+        """Make the folder of these files, 0700, and write them, 0600; raises OSError."""
+        if staged.is_outside:
+            self.make_elsewhere(staged.folder)
+        else:
+            _ = self.folder  # made now: `staged.folder` is in it
+            staged.folder.mkdir(mode=0o700)
+        for name, data in staged.files.items():
+            _write_new(staged.folder / name, data)
 
-    def folder_in(self, parent: Path, *, hidden: bool = True) -> Path:
-        """A folder of this run, 0700, in a place of the user's; it goes when this one goes."""
-        place = parent.absolute() / self.name_in(hidden=hidden)
+    def make_elsewhere(self, folder: Path) -> None:
+        """Make a folder of this run, 0700, outside the scratch folder, named by `name_elsewhere`."""
         with open(self.folder / _ELSEWHERE, "ab") as note:
-            note.write(os.fsencode(place) + b"\0")
-        place.mkdir(mode=0o700)
-        return place
+            note.write(os.fsencode(folder) + b"\0")
+        folder.mkdir(mode=0o700)
 
     def close(self) -> None:
         """Remove it all. What cannot be removed now is left to the next run's sweep."""
@@ -74,6 +103,12 @@ class Scratch:
             _remove(folder)
         finally:
             lock.close()
+
+
+def _write_new(file: Path, data: bytes) -> None:
+    fd = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(fd, "wb") as out:
+        out.write(data)
 
 
 def sweep(places: Places) -> int:
@@ -103,14 +138,25 @@ def _sweep_one(folder: Path) -> bool:
     return not folder.exists()
 
 
-def _make(parent: Path) -> tuple[Path, FileLock]:
-    """A new folder and its lock. Where a sweep came between the two steps, another name is taken."""
+def _make(parent: Path, name: str | None) -> tuple[Path, FileLock]:
+    """A new folder and its lock. If a sweep of another run came between the two steps, try again."""
     while True:
-        folder = parent / f"{_PREFIX}{os.urandom(8).hex()}"
+        folder = parent / (name or new_scratch_name())
         folder.mkdir(mode=0o700)
         lock = _take(folder)
         if lock is not None:
             return folder, lock
+        if name is not None:
+            _wait_until_gone(folder)
+
+
+def _wait_until_gone(folder: Path) -> None:
+    """Wait for the sweep that removes the folder; raises OSError if that takes too long."""
+    give_up = time.monotonic() + _SWEEP_TIMEOUT
+    while folder.exists():
+        if time.monotonic() > give_up:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(folder))
+        time.sleep(0.001)
 
 
 def _take(folder: Path) -> FileLock | None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from geminids.launch.permissions import is_denied
-from geminids.launch.settings import Settings
 from geminids.options import Effort, McpServer, Options
+from geminids.toolchain.settings import Settings
 from geminids.toolchain.tools import is_mcp_name, server_of
 
 __all__ = ["distrusted_servers", "server_names", "server_settings", "thinking_settings"]

@@ -15,8 +15,8 @@ from geminids.launch.auth import Auth, choose_auth, selected_type
 from geminids.launch.environment import read_dotenv
 from geminids.launch.home import SourceHome, regular_text
 from geminids.launch.route import decide_route
-from geminids.launch.settings import SettingsProblem, merge, read_settings
 from geminids.options import Options
+from geminids.toolchain.settings import SettingsProblem, merge, read_settings
 
 __all__ = ["SignIn", "find_sign_in", "nearest_dotenv"]
 

@@ -16,7 +16,7 @@ import msgspec
 
 from geminids.launch.home import SourceHome
 from geminids.launch.policy import policy_text
-from geminids.launch.settings import SettingsProblem
+from geminids.toolchain.settings import SettingsProblem
 
 __all__ = ["Table", "UserPolicies", "as_text", "is_whole", "names_of", "user_policies"]
 

@@ -11,24 +11,17 @@ from typing import Any
 import msgspec
 
 from geminids.launch.environment import names_in
-from geminids.launch.settings import Settings, SettingsProblem, read_settings
+from geminids.launch.errors import WorkspaceProblem
 from geminids.launch.texts import TextProblem, check_texts
 from geminids.toolchain import Release
+from geminids.toolchain.settings import Settings, SettingsProblem, read_settings
 
-__all__ = ["Distrust", "Found", "Workspace", "WorkspaceProblem", "distrust", "look_at"]
+__all__ = ["Distrust", "Found", "Workspace", "distrust", "look_at"]
 
 _BIGGEST = 4 * 1024 * 1024
 _MOST_FOLDERS = 500
 _MOST_NAMES = 1000
 _HOOK_SWITCHES = ("enabled", "disabled", "notifications")
-
-
-class WorkspaceProblem(Exception):
-    """Something in the folder that makes a run impossible or unsafe; `hint` says what to do."""
-
-    def __init__(self, message: str, hint: str) -> None:
-        super().__init__(message)
-        self.hint = hint
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -248,13 +241,16 @@ class Distrust(msgspec.Struct, frozen=True, kw_only=True):
     settings: Settings = {}
     drop: tuple[str, ...] = ()
     env: dict[str, str] = {}
+    blank: tuple[str, ...] = ()
+    """Variables to set to nothing if they are unset: the CLI never overwrites a variable that exists by a `.env`."""
     flags: tuple[str, ...] = ()
 
 
 def distrust(workspace: Workspace, release: Release, users: Settings, environ: Mapping[str, str]) -> Distrust:
     """How to run in this folder with nothing of it having power; raises `WorkspaceProblem` where that cannot be.
 
-    `users` are the settings that shall hold: the user's own, with those of this run over them.
+    `users` are the settings that shall hold: the user's own, with those of this run over them. `environ` is the
+    environment of the run before the gateway's variables.
     """
     if environ.get("CLOUD_SHELL") == "true" and "GOOGLE_CLOUD_PROJECT" in workspace.env_names:
         # There, and for this name alone, the file beats the environment (settings.ts, setUpCloudShellEnvironment).
@@ -274,12 +270,7 @@ def distrust(workspace: Workspace, release: Release, users: Settings, environ: M
         # No more than needed: a program that reads its own `.env` takes what is there, be it empty, for an answer.
         # (Settings are cached for 10 s: after a slower start, the repository's would count at the second look.)
         names = (*workspace.gemini_env_names, *(name for name in names if name in _STILL_READ))
-    return Distrust(settings=settings, drop=_TRUSTING, env=_blank(names, environ), flags=("--skip-trust",))
-
-
-def _blank(names: Any, environ: Mapping[str, str]) -> dict[str, str]:
-    """A variable that is there, be it empty, is never overwritten by a `.env`."""
-    return {name: "" for name in names if name not in environ}
+    return Distrust(settings=settings, drop=_TRUSTING, blank=names, flags=("--skip-trust",))
 
 
 def _value(settings: Settings, path: str) -> Any:

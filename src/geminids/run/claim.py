@@ -12,7 +12,7 @@ import msgspec
 
 from geminids.config.places import Places
 from geminids.errors import SessionError
-from geminids.launch.refused import Refused
+from geminids.launch.errors import Refused
 from geminids.options import Options
 from geminids.outcome import Failure
 from geminids.wire.hints import hint_for

@@ -14,7 +14,7 @@ from geminids.errors import GeminidsError
 from geminids.events.cost import Basis, Cost, ModelCost
 from geminids.events.model import ModelUsage, TokensUsed, Usage
 from geminids.launch.auth import AuthMode
-from geminids.launch.refused import Refused
+from geminids.launch.errors import Refused
 from geminids.log import get_logger
 from geminids.options import Options
 from geminids.wire.stream_json import ModelStats, Stats

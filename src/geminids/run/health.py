@@ -8,8 +8,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 
 from geminids.events.model import Notice
+from geminids.launch.build import build_headless
+from geminids.launch.errors import Refused
+from geminids.launch.gateway_env import PLACEHOLDER
 from geminids.launch.home import SourceHome, secrets_in_files
-from geminids.launch.plan import Refused, make_plan
+from geminids.launch.prepare import prepare
 from geminids.log import get_logger
 from geminids.options import Options
 from geminids.redact import Redactor, secrets_of
@@ -85,14 +88,13 @@ def _look(options: Options, environ: Mapping[str, str]) -> list[Check]:
 
 
 def _plan(options: Options, environ: Mapping[str, str], found: Sequence[Check]) -> Check:
-    """Prepare a run as far as its spawn, which is what `run` itself would do."""
+    """Build the plan of a run, as `run` itself would, and write nothing."""
     wrong = [check.code for check in found if check.level == "error" and check.code in _BEFORE_PLAN]
     if wrong:
         return Check("plan", "skipped", f"first mend: {', '.join(wrong)}")
     try:
-        # A look must not make the folder that a run would make.
-        plan = make_plan(_PROMPT, options, environ=environ, dry=True)
-        plan.scratch.close()
+        context = prepare(options, transport="headless", prompt=_PROMPT, environ=environ)
+        plan = build_headless(context, PLACEHOLDER)
     except Refused as refused:
         return Check("plan", "error", refused.failure.message, refused.failure.hint)
     except Exception as error:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from geminids.errors import GeminidsError
 from geminids.gateway.route import Route
+from geminids.launch.errors import Refused
 from geminids.launch.gateway_env import NO_KEY, Endpoint
-from geminids.launch.refused import Refused
 from geminids.options import Options
 from geminids.options.checks import LIMITS
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from geminids.gateway.told import Told, UnderWay
     from geminids.gateway.upstream import Upstream
     from geminids.gateway.way import Way
+    from geminids.launch.prepare import Context
     from geminids.spending.budget import BaseBudget
 
 __all__ = ["DAY_BOOKED", "Mailbox", "RunLease"]
@@ -162,6 +163,10 @@ class RunLease:
     def budgets(self) -> tuple[BaseBudget, ...]:
         """The budgets that hold here, for whoever shares them."""
         return self._lease.lease.budgets if self._lease is not None else self._budgets
+
+    def endpoint_for(self, context: Context) -> Endpoint | None:
+        """Open the gateway if the run needs it, and return its endpoint; None on a direct route."""
+        return self.connect(context.route, context.env) if context.route.kind == "gateway" else None
 
     def connect(self, route: Route, env: Mapping[str, str]) -> Endpoint:
         """Open the gateway for `route`, or return the open one; `env` names proxies and certificates.

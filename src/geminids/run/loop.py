@@ -9,7 +9,7 @@ import msgspec
 
 from geminids.errors import SessionError
 from geminids.events.model import EndedProcess, Level
-from geminids.launch.plan import Refused
+from geminids.launch.errors import Refused
 from geminids.log import get_logger
 from geminids.options import Options
 from geminids.run.attempt import Attempt, AttemptFacts

@@ -14,7 +14,7 @@ from geminids.events.accumulator import turns_of
 from geminids.events.cost import Cost
 from geminids.events.model import Decision, EndedProcess, Finished, Turn, Usage
 from geminids.events.stall import Stall
-from geminids.launch.refused import Refused
+from geminids.launch.errors import Refused
 from geminids.log import get_logger
 from geminids.outcome import Failure, FailureKind, Outcome
 from geminids.wire.endings import Ending

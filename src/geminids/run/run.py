@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from geminids.events.model import Level
-from geminids.launch.plan import look_ahead
+from geminids.launch.prepare import look_ahead
 from geminids.log import get_logger
 from geminids.options import Options
 from geminids.run.claim import Claim, busy

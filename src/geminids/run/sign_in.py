@@ -8,9 +8,9 @@ from geminids.errors import GeminidsError
 from geminids.launch.auth import Auth, choose_auth
 from geminids.launch.home import SourceHome
 from geminids.launch.route import route_text
-from geminids.launch.settings import SettingsProblem
 from geminids.launch.sign_in import find_sign_in, nearest_dotenv
 from geminids.run.checks import Check, Scene
+from geminids.toolchain.settings import SettingsProblem
 
 __all__ = ["auth", "gateway", "settings"]
 

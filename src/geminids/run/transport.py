@@ -13,9 +13,11 @@ from geminids.errors import SessionError
 from geminids.events.model import EndedProcess, Event
 from geminids.gateway.request_log import RequestLog
 from geminids.gateway.route import Route
-from geminids.launch.plan import make_plan
+from geminids.launch.build import build_headless
+from geminids.launch.prepare import prepare
 from geminids.launch.route import route_notice
 from geminids.launch.scratch import Scratch
+from geminids.launch.write import write
 from geminids.options import Options
 from geminids.run.attempt import Attempt, AttemptFacts
 from geminids.run.claim import Claim
@@ -123,16 +125,16 @@ class RunStarter:
         if self._scratch is not None:
             self._scratch.close()
             self._scratch = None
-        plan = make_plan(
-            prompt,
+        context = prepare(
             options,
+            transport="headless",
+            prompt=prompt,
             run_id=self._recorder.run_id,
-            connect=self.lease.connect,
-            resumed=self.claim.file,
             budget=self.lease.has_budget,
         )
+        plan = build_headless(context, self.lease.endpoint_for(context), resumed=self.claim.file)
+        self._scratch, self.cwd = write(plan), plan.cwd
         self._report_route(plan.route)
-        self._scratch, self.cwd = plan.scratch, plan.cwd
         if plan.session_id is not None and (events := self.hold(plan.session_id)):
             self._recorder.emit(events)
         attempt = HeadlessAttempt(

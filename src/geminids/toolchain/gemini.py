@@ -11,7 +11,7 @@ import msgspec
 
 from geminids.config.places import Places, private_dir
 from geminids.redact import is_secret_name
-from geminids.toolchain.node import Node, find_node, node_arguments
+from geminids.toolchain.node import Node, find_node, node_arguments, preload_file, write_preload
 from geminids.toolchain.releases import Release, release_of
 from geminids.toolchain.shims import runs_on_node, shim_target
 from geminids.toolchain.spawn import recall, remember
@@ -36,11 +36,18 @@ class Gemini(msgspec.Struct, frozen=True, kw_only=True):
     node: Node | None
     release: Release
 
-    def command(self, places: Places, *, lasting: bool = False) -> tuple[str, ...]:
-        """The beginning of its argv; `lasting` for a process that stays."""
+    def command(self, places: Places) -> tuple[str, ...]:
+        """The beginning of its argv, ready to be started: writes the file that Node loads before the CLI."""
+        return self._command(write_preload(places) if self.node is not None else None)
+
+    def planned_command(self, places: Places, *, lasting: bool = False) -> tuple[str, ...]:
+        """The beginning of its argv; writes nothing. `lasting` for a process that stays."""
+        return self._command(preload_file(places) if self.node is not None else None, lasting=lasting)
+
+    def _command(self, preload: Path | None, *, lasting: bool = False) -> tuple[str, ...]:
         if self.node is None:
             return (str(self.entry),)
-        return (str(self.node.path), *node_arguments(self.node, places, lasting=lasting), str(self.entry))
+        return (str(self.node.path), *node_arguments(self.node, preload, lasting=lasting), str(self.entry))
 
 
 class Package(msgspec.Struct, frozen=True):

@@ -24,6 +24,8 @@ __all__ = [
     "managed_nodes",
     "node_arguments",
     "npm_script",
+    "preload_file",
+    "write_preload",
 ]
 
 OLDEST_NODE = 20
@@ -109,10 +111,11 @@ def npm_script(node: Node) -> Path | None:
     return script if script.is_file() else None
 
 
-def node_arguments(node: Node, places: Places, *, lasting: bool = False) -> tuple[str, ...]:
+def node_arguments(node: Node, preload: Path | None, *, lasting: bool = False) -> tuple[str, ...]:
     """Arguments of `node` before the script: heap, blocking output, compile cache. A `lasting` process stays small.
 
-    As arguments and never as NODE_OPTIONS: the environment would reach the user's own Node programs.
+    `preload` is what `preload_file` or `write_preload` returned. As arguments and never as NODE_OPTIONS: the
+    environment would reach the user's own Node programs.
     """
     arguments = []
     heap = _half_of_memory()
@@ -126,8 +129,7 @@ def node_arguments(node: Node, places: Places, *, lasting: bool = False) -> tupl
         # The CLI makes so much garbage when it loads that collecting it takes a tenth of the start: 976 ms became 916
         # with Node 24, for 23 MB. With Node 20 it takes longer.
         arguments += ["--min-semi-space-size=64", "--max-semi-space-size=64"]
-    preload = _preload(places)
-    if preload:
+    if preload is not None:
         arguments += ["--require", str(preload)]
     return tuple(arguments)
 
@@ -175,18 +177,40 @@ def _calm_place(places: Places) -> Path:
         return Path(os.sep)
 
 
-def _preload(places: Places) -> Path | None:
-    file = places.root / "preload.cjs"
-    try:
-        if file.read_bytes() == _PRELOAD.encode():
-            return file
-    except OSError:
-        pass
+def preload_file(places: Places) -> Path | None:
+    """The file that Node loads before the CLI; None if it is absent and cannot be written. Writes nothing."""
+    file = _preload_path(places)
+    return file if _is_current(file) or _can_write_below(places.root) else None
+
+
+def write_preload(places: Places) -> Path | None:
+    """Write the file that Node loads before the CLI, unless it is there; None if it cannot be written."""
+    file = _preload_path(places)
+    if _is_current(file):
+        return file
     try:
         write_private(file, _PRELOAD.encode())
     except OSError:
         return None  # The run works without it: it starts slower, and a slow reader can lose the end of its output.
     return file
+
+
+def _preload_path(places: Places) -> Path:
+    return places.root / "preload.cjs"
+
+
+def _is_current(file: Path) -> bool:
+    try:
+        return file.read_bytes() == _PRELOAD.encode()
+    except OSError:
+        return False
+
+
+def _can_write_below(folder: Path) -> bool:
+    """Whether files can be made in a folder, which may have to be made too."""
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
 
 
 def _half_of_memory() -> int | None:

@@ -33,12 +33,11 @@ class PlanView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def view_of(plan: Plan, environ: Mapping[str, str]) -> PlanView:
-    """Read back what was planned and written, so that what is shown is what would be used."""
+    """Show the plan as `write` and the spawn would use it."""
     redactor = Redactor(plan.secrets)
-    home = plan.env.get("GEMINI_CLI_HOME")
-    files = [Path(home, ".gemini", "settings.json")] if home else []
+    home, staged = plan.writes.home, plan.writes.staged
+    ours = {str(home.path / name): text for name, text in home.files.items()}
     named = [word.removeprefix("--policy=") for word in plan.argv if word.startswith("--policy=")]
-    staged = sorted(plan.scratch.folder.rglob("*")) if plan.scratch.made else []
     return PlanView(
         release=plan.gemini.version,
         cwd=plan.cwd,
@@ -46,9 +45,9 @@ def view_of(plan: Plan, environ: Mapping[str, str]) -> PlanView:
         sign_in=f"{plan.auth.mode} ({plan.auth.source})",
         route=route_text(plan.route),
         environment=_changes(plan.env, environ, redactor),
-        settings=redactor.value({str(file): json.loads(file.read_text("utf-8")) for file in files}),
-        policies={name: redactor.text(_text(name)) for name in named},
-        files=tuple(str(file) for file in staged if file.is_file() and file.name != "lock"),
+        settings=redactor.value({str(home.path / ".gemini" / "settings.json"): home.settings}),
+        policies={name: redactor.text(ours.get(name) or _text(name)) for name in named},
+        files=tuple(str(staged.folder / name) for name in staged.files) if staged is not None else (),
         neutralised=tuple(map(str, plan.neutralised)),
         prompt=redactor.text(plan.stdin.decode("utf-8", "replace")),
     )

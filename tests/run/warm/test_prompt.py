@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from geminids.launch.errors import Refused
 from geminids.launch.prompt import MAX_PROMPT_UNITS
-from geminids.launch.refused import Refused
 from geminids.options import Options
 from geminids.run.warm.prompt import blocks_of, is_command
 from geminids.wire.acp_calls import Audio, Image, Resource, ResourceBlob, ResourceLink, ResourceText, Text

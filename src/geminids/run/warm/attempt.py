@@ -10,7 +10,7 @@ import msgspec
 from geminids.errors import SessionError
 from geminids.events.model import SessionStart
 from geminids.gateway.request_log import RequestLog
-from geminids.launch.refused import Refused
+from geminids.launch.errors import Refused
 from geminids.options import Options
 from geminids.process.marker import Mark
 from geminids.run.attempt import Attempt, AttemptFacts

@@ -6,7 +6,7 @@ import os
 
 import msgspec
 
-from geminids.launch.warm import too_cold
+from geminids.launch.prepare import too_cold
 from geminids.options import Options
 from geminids.run.warm.owner_wire import Order
 from geminids.run.warm.prompt import is_command

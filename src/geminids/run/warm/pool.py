@@ -12,7 +12,10 @@ import msgspec
 from geminids.errors import GeminidsError, OptionsError
 from geminids.events.model import Notice
 from geminids.events.numbering import EventNumbers
-from geminids.launch.warm import WarmPlan, make_warm_plan
+from geminids.launch.build import build_warm
+from geminids.launch.plan import WarmPlan
+from geminids.launch.prepare import prepare
+from geminids.launch.write import write
 from geminids.options import Options, make_options
 from geminids.run.cost import check_prices
 from geminids.run.stopping import see_through
@@ -214,13 +217,15 @@ class Pool:
         options = with_one_try_per_request(msgspec.structs.replace(options, max_turns=None, resume=None))
         check_prices(options)
         lease = conversation.lease
-        plan = make_warm_plan(
+        context = prepare(
             options,
+            transport="warm",
             asks=conversation.asks,
             environ=conversation.environ,
-            connect=lease.connect,
             budget=lease.has_budget,
         )
+        plan = build_warm(context, lease.endpoint_for(context))
+        write(plan)
         if lease.is_open and (self._keeper is None or not self._keeper.usable):
             from geminids.gateway.host import keep_open
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from geminids.config.places import Places, private_dir
 from geminids.ids import new_run_id
+from geminids.launch.plan import WarmPlan
 from geminids.launch.scratch import Scratch
-from geminids.launch.warm import WarmPlan
 from geminids.log import get_logger, mask_in_logs
 from geminids.process.child import Child, spawn
 from geminids.process.guard import guard_run, release_run

@@ -9,9 +9,8 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from geminids.launch.compose import compose
-from geminids.launch.prompt import PromptProblem, check_prompt
-from geminids.launch.refused import Refused
+from geminids.launch.errors import PromptProblem, Refused
+from geminids.launch.prompt import check_prompt, compose
 from geminids.options import Options
 from geminids.wire.acp_calls import (
     Audio,

@@ -10,10 +10,10 @@ import msgspec
 
 from geminids.errors import GeminidsError, SessionError
 from geminids.events.model import Level, Turn
+from geminids.launch.errors import Refused
 from geminids.launch.permissions import Verdicts
-from geminids.launch.refused import Refused
+from geminids.launch.plan import WarmPlan
 from geminids.launch.route import route_notice
-from geminids.launch.warm import WarmPlan
 from geminids.launch.workspace import Found
 from geminids.log import get_logger
 from geminids.options import Approval, Options, make_options

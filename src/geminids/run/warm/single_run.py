@@ -6,9 +6,12 @@ from typing import TYPE_CHECKING
 
 from geminids.events.model import EndedProcess
 from geminids.gateway.request_log import RequestLog
-from geminids.launch.refused import Refused
+from geminids.launch.build import build_warm
+from geminids.launch.errors import Refused
+from geminids.launch.plan import WarmPlan
+from geminids.launch.prepare import Context, prepare, too_cold
 from geminids.launch.route import route_notice
-from geminids.launch.warm import WarmPlan, make_warm_plan, too_cold
+from geminids.launch.write import write
 from geminids.options import Options
 from geminids.run.attempt import AttemptFacts, workspace_notices
 from geminids.run.claim import Claim
@@ -62,15 +65,16 @@ class SingleRun:
             self, options, self._claim, self._lease, asks=True, is_reported=True
         )
         try:
-            plan = self._plan = self.plan_for(options, conversation)
+            context = self._prepare(options)
         except Refused as refused:
             if not refused.headless_can:
                 raise
             return refused.failure.message
-        recorder, self.cwd = self._recorder, plan.cwd
+        recorder, self.cwd = self._recorder, context.cwd
+        blocks = blocks_of(prompt, options, context.cwd, recorder.run_id)
+        plan = self._plan = self._write_plan(context)
         if (notice := route_notice(plan.route)) is not None:
             recorder.emit_notice(*notice)
-        blocks = blocks_of(prompt, options, plan.cwd, recorder.run_id)
         process = conversation.process = self._spawn(plan)
         recorder.redactor = process.redactor
         notices = [recorder.notice(*notice) for notice in workspace_notices(plan.neutralised)]
@@ -141,7 +145,15 @@ class SingleRun:
     # What the conversation needs.
 
     def plan_for(self, options: Options, conversation: Conversation) -> WarmPlan:
-        return make_warm_plan(options, asks=True, connect=self._lease.connect, budget=self._lease.has_budget)
+        return self._write_plan(self._prepare(options))
+
+    def _prepare(self, options: Options) -> Context:
+        return prepare(options, transport="warm", asks=True, budget=self._lease.has_budget)
+
+    def _write_plan(self, context: Context) -> WarmPlan:
+        plan = build_warm(context, self._lease.endpoint_for(context))
+        write(plan)
+        return plan
 
     async def place_for(self, conversation: Conversation) -> tuple[WarmPlan, WarmProcess]:
         import anyio

@@ -1,4 +1,4 @@
-"""The terms of a run: what it may do and see, put together for one release and one folder."""
+"""The settings, policies, flags and variables that the options of a run and its folder come to. Reads only."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from geminids.launch import policy, workspace
+from geminids.launch.errors import Refused, WorkspaceProblem
 from geminids.launch.home import SourceHome
 from geminids.launch.permissions import (
     Verdicts,
@@ -20,32 +21,33 @@ from geminids.launch.permissions import (
     unknown_servers,
     without_asks,
 )
-from geminids.launch.refused import Refused
 from geminids.launch.servers import distrusted_servers, server_names, server_settings, thinking_settings
-from geminids.launch.settings import Settings, SettingsProblem, merge, our_settings
 from geminids.launch.texts import text_names
 from geminids.launch.user_policies import Table, UserPolicies, user_policies
 from geminids.options import Options
 from geminids.toolchain import Release
+from geminids.toolchain.settings import Settings, SettingsProblem, merge
 
 if TYPE_CHECKING:
     from geminids.skills.find import Skill
 
-__all__ = ["POLICY", "USERS_POLICY", "Terms", "make_terms"]
+__all__ = ["POLICY", "USERS_POLICY", "RunSettings", "our_settings", "read_run_settings"]
 
 POLICY, USERS_POLICY = "policy/geminids.toml", "policy/users.toml"
 
 
-class Terms(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of ours, files for the private home, flags, variables, and what is to be told about the folder."""
+class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Our settings, the files of the private home, flags, variables, and what was found in the folder."""
 
     settings: Settings
     files: dict[str, str] = {}
     policies: tuple[str, ...] = ()
-    """Policies of the user's that stand where they are."""
+    """Policy files of the user's, to be named beside ours."""
     flags: tuple[str, ...] = ()
     drop: tuple[str, ...] = ()
     env: dict[str, str] = {}
+    blank: tuple[str, ...] = ()
+    """Variables to set to nothing if they are unset."""
     neutralised: tuple[workspace.Found, ...] = ()
     commands: tuple[str, ...] = ()
     """Slash commands of the folder, which must not be called."""
@@ -54,7 +56,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     """The approval mode to set in a session of a warm process, in the words of ACP."""
 
 
-def make_terms(
+def read_run_settings(
     options: Options,
     release: Release,
     source: SourceHome,
@@ -65,11 +67,11 @@ def make_terms(
     *,
     warm: bool = False,
     asks: bool = False,
-) -> Terms:
-    """All that follows from the options and from what lies in the folder; raises `Refused`.
+) -> RunSettings:
+    """What follows from the options and from the contents of the folder; raises `Refused`.
 
-    `strange` are the skills of the folder that nobody vouches for. `warm` is for an ACP process, `asks` where
-    somebody can be asked there.
+    `environ` is the environment of the run before the gateway's variables. `strange` are the skills of the folder that
+    nobody vouches for. `warm`: for an ACP process; `asks`: permission questions are answered there.
     """
     theirs = _their_policies(source, cwd, environ)
     # What rules and settings are made of; where somebody can be asked, an `ask` takes nothing away.
@@ -94,18 +96,43 @@ def make_terms(
     files = _policy_files(tables, theirs)
     seen, held = _workspace(options, release, source, merge(users, settings), cwd, environ, strange)
     servers = server_names(options, users)
-    return Terms(
+    return RunSettings(
         settings=merge(settings, held.settings),
         files=files,
         policies=theirs.paths if files else (),
         flags=held.flags,
         drop=held.drop,
         env={**held.env, **_variables(options)},
+        blank=held.blank,
         neutralised=seen.found,
         commands=seen.commands,
         verdicts=Verdicts.of(options, servers, theirs.denied, warm=warm, asks=warm and asks),
         mode=session_mode(options.approval) if warm else "",
     )
+
+
+def our_settings(options: Options, auth_type: str | None) -> Settings:
+    """What we set: lean starts, nothing deleted behind the user's back, and what the options ask for."""
+    general: Settings = {
+        # The CLI's start-up cleanup can delete live sessions (GEMINI_CLI.md, the data-loss bug).
+        "sessionRetention": {"enabled": False},
+        # Else each turn calls an update_topic tool that nobody asked for.
+        "topicUpdateNarration": False,
+        "enableAutoUpdate": False,
+        "enableAutoUpdateNotification": False,
+    }
+    ours: Settings = {
+        "general": general,
+        "privacy": {"usageStatisticsEnabled": False},
+        "ui": {"showCompatibilityWarnings": False},
+    }
+    if options.max_attempts is not None:
+        general["maxAttempts"] = options.max_attempts
+    if options.max_turns is not None:
+        ours["model"] = {"maxSessionTurns": options.max_turns}
+    if auth_type is not None:
+        ours["security"] = {"auth": {"selectedType": auth_type}}
+    return ours
 
 
 def _for_warm(
@@ -188,7 +215,7 @@ def _workspace(
     try:
         seen = workspace.look_at(cwd, source.path, skills, text_names(settings), further=options.include_dirs)
         return seen, workspace.distrust(seen, release, settings, environ)
-    except workspace.WorkspaceProblem as problem:
+    except WorkspaceProblem as problem:
         raise Refused("config", str(problem), problem.hint) from None
 
 

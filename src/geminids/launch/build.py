@@ -1,0 +1,161 @@
+"""Build the plan of a run from its context and the gateway's endpoint. Pure: reads, writes and opens nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from geminids.launch import environment, home
+from geminids.launch.gateway_env import NO_KEY, Endpoint, gateway_environment, past_proxies
+from geminids.launch.plan import Plan, WarmPlan, Writes
+from geminids.launch.prepare import TRUST_WORKSPACE, Context, has_power
+from geminids.options import Options
+
+__all__ = ["build_headless", "build_warm"]
+
+_SKIP_TRUST = "--skip-trust"
+# Variables of one terminal or of one moment: processes that outlive both must not differ by them.
+_FLEETING = (
+    "_",
+    "COLUMNS",
+    "GEMINIDS_WARM",
+    "GEMINIDS_WARM_FOR",
+    "GNOME_TERMINAL_SCREEN",
+    "INVOCATION_ID",
+    "ITERM_SESSION_ID",
+    "JOURNAL_STREAM",
+    "KITTY_WINDOW_ID",
+    "LINES",
+    "OLDPWD",
+    "PWD",
+    "SHLVL",
+    "SSH_CLIENT",
+    "SSH_CONNECTION",
+    "SSH_TTY",
+    "STY",
+    "TERM_SESSION_ID",
+    "TMUX",
+    "TMUX_PANE",
+    "WINDOW",
+    "WINDOWID",
+    "WT_SESSION",
+)
+
+
+def build_headless(context: Context, endpoint: Endpoint | None, *, resumed: Path | None = None) -> Plan:
+    """The plan of a headless run.
+
+    `endpoint` is the gateway's, None on a direct route. `resumed` is the file of the session that is resumed.
+    """
+    message = context.message
+    assert message is not None, "prepared without a prompt"
+    env = _environment(context, endpoint)
+    if context.telemetry is not None:
+        env |= environment.telemetry_environment(context.telemetry)
+    return Plan(
+        argv=(
+            *context.command,
+            *_run_flags(context.options, context.session_id),
+            *_folder_flags(context),
+            *message.flags,
+            *_policy_flags(context),
+            *context.settings.flags,
+        ),
+        cwd=context.cwd,
+        env=env,
+        stdin=message.stdin,
+        prompt=message.prompt,
+        session_id=context.session_id,
+        gemini=context.gemini,
+        auth=context.auth,
+        route=context.route,
+        secrets=_secrets(context, endpoint),
+        verdicts=context.settings.verdicts,
+        writes=_writes(context),
+        resumed=resumed,
+        neutralised=context.settings.neutralised,
+    )
+
+
+def build_warm(context: Context, endpoint: Endpoint | None) -> WarmPlan:
+    """The plan of a warm session and of the process that serves it."""
+    settings = context.settings
+    env = {name: value for name, value in _environment(context, endpoint).items() if name not in _FLEETING}
+    # Every session/new loads the settings of its folder, and with the trust that headless runs get by `--skip-trust`
+    # it would load the repository's too (acpSessionManager.ts). So the folder is trusted only if nothing in it would
+    # take effect. In an untrusted folder, `default` is the only approval mode: `prepare` refuses the others.
+    if not context.options.trust_workspace and not any(map(has_power, settings.neutralised)):
+        env[TRUST_WORKSPACE] = "true"
+    return WarmPlan(
+        argv=(
+            *context.command,
+            "--acp",
+            "--approval-mode=default",
+            *_folder_flags(context),
+            *_policy_flags(context),
+            *(flag for flag in settings.flags if flag != _SKIP_TRUST),
+        ),
+        env=env,
+        cwd=context.cwd,
+        approval=context.options.approval,
+        mode=settings.mode,
+        model=context.options.model,
+        gemini=context.gemini,
+        auth=context.auth,
+        route=context.route,
+        secrets=_secrets(context, endpoint),
+        verdicts=settings.verdicts,
+        writes=_writes(context),
+        trusted=env.get(TRUST_WORKSPACE) == "true",
+        neutralised=settings.neutralised,
+    )
+
+
+def _environment(context: Context, endpoint: Endpoint | None) -> dict[str, str]:
+    """The whole environment of the CLI."""
+    env, settings = context.env, context.settings
+    if endpoint is not None and context.route.kind == "gateway":
+        env = gateway_environment(env, context.route, endpoint, blank=context.options.trust_workspace)
+        env = past_proxies(env)
+    blank = {name: "" for name in settings.blank if name not in env}
+    kept = {name: value for name, value in env.items() if name not in settings.drop}
+    where = {"GEMINI_CLI_HOME": str(context.home.path), home.SOURCE: str(context.home.source.path)}
+    return environment.headless_environment({**kept, **blank, **settings.env, **where})
+
+
+def _secrets(context: Context, endpoint: Endpoint | None) -> frozenset[str]:
+    if endpoint is None or context.route.kind != "gateway":
+        return context.secrets
+    own = (context.route.key, endpoint.key, endpoint.token)
+    return context.secrets.union(secret for secret in own if secret and secret != NO_KEY)
+
+
+def _run_flags(options: Options, session_id: str | None) -> Sequence[str]:
+    flags = ["--output-format=stream-json", f"--approval-mode={options.approval}"]
+    if options.model is not None:
+        flags.append(f"--model={options.model}")
+    if options.resume is not None:
+        flags.append(f"--resume={options.resume}")
+    if session_id is not None:
+        flags.append(f"--session-id={session_id}")
+    return flags
+
+
+def _folder_flags(context: Context) -> Sequence[str]:
+    return [f"--include-directories={folder}" for folder in context.include_dirs]
+
+
+def _policy_flags(context: Context) -> Sequence[str]:
+    return [f"--policy={path}" for path in context.policies]
+
+
+def _writes(context: Context) -> Writes:
+    message = context.message
+    return Writes(
+        places=context.places,
+        home=context.home,
+        cwd=context.cwd if context.options.make_cwd else None,
+        telemetry=context.options.telemetry if context.telemetry is not None else None,
+        staged=message.staged if message is not None else None,
+        preload="--require" in context.command,
+    )

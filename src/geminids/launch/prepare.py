@@ -1,0 +1,332 @@
+"""Find out what a run needs: the environment, the CLI, the folder, the sign-in, the settings and the prompt.
+
+`prepare` only reads. It opens no socket and writes no file, and all that can be refused beforehand is refused here.
+(Finding an unknown CLI asks it for its version, once, and the toolchain remembers the answer.)
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from geminids.config.places import Places
+from geminids.errors import CliMissing, ToolchainError
+from geminids.gateway.route import Route
+from geminids.ids import new_session_id
+from geminids.launch import environment, home
+from geminids.launch.auth import Auth
+from geminids.launch.errors import PromptProblem, Refused
+from geminids.launch.prompt import check_prompt, compose
+from geminids.launch.run_settings import POLICY, USERS_POLICY, RunSettings, read_run_settings
+from geminids.launch.scratch import StagedFiles
+from geminids.launch.sign_in import find_sign_in
+from geminids.launch.workspace import Found
+from geminids.options import Options
+from geminids.outcome import FailureKind
+from geminids.redact import secrets_in_words, secrets_of
+from geminids.toolchain import Gemini, find
+from geminids.toolchain.settings import SettingsProblem, merge
+
+if TYPE_CHECKING:
+    from geminids.skills.find import Skill
+
+__all__ = [
+    "TRUST_WORKSPACE",
+    "Context",
+    "PromptMessage",
+    "Transport",
+    "has_power",
+    "look_ahead",
+    "prepare",
+    "too_cold",
+]
+
+Transport = Literal["headless", "warm"]
+TRUST_WORKSPACE = "GEMINI_CLI_TRUST_WORKSPACE"
+
+
+class PromptMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """The caller's prompt, the bytes for stdin that were made of it, and its files."""
+
+    prompt: str
+    stdin: bytes
+    flags: tuple[str, ...] = ()
+    """The flags that open the files to the CLI."""
+    staged: StagedFiles | None = None
+
+
+class Context(msgspec.Struct, frozen=True, kw_only=True):
+    """What a plan is built from. `route` says how requests reach the API; `env` is the environment before that."""
+
+    options: Options
+    places: Places
+    gemini: Gemini
+    command: tuple[str, ...]
+    """The beginning of argv: Node with its arguments, and the CLI."""
+    cwd: str
+    include_dirs: tuple[str, ...]
+    env: dict[str, str]
+    auth: Auth
+    route: Route
+    settings: RunSettings
+    home: home.PrivateHome
+    policies: tuple[str, ...]
+    """All policy files: ours in the private home and, since `--policy` replaces the user's, those too."""
+    secrets: frozenset[str]
+    session_id: str | None = None
+    message: PromptMessage | None = None
+    """None for a warm session, which gets its prompts later."""
+    telemetry: str | None = None
+
+
+def prepare(
+    options: Options,
+    *,
+    transport: Transport,
+    prompt: str = "",
+    run_id: str = "",
+    asks: bool = False,
+    environ: Mapping[str, str] | None = None,
+    places: Places | None = None,
+    budget: bool = False,
+) -> Context:
+    """Read all that a run or a warm session with these options needs; raises `Refused` if it cannot work.
+
+    `prompt` and `run_id` are for the headless transport. `asks`: permission questions of a warm session are answered.
+    `budget`: the run shares a budget with others.
+    """
+    environ = os.environ if environ is None else environ
+    places = Places.of(environ) if places is None else places
+    warm = transport == "warm"
+    text = None if warm else _prompt_text(prompt, options, run_id)
+    if os.name == "nt":
+        raise Refused("cli_unsupported", "runs need Linux or macOS so far", "Run it under WSL.")
+    env = environment.base_environment(environ, options, _env_file(options))
+    if options.offline:
+        env = environment.offline_environment(env)
+    gemini = _find_gemini(options, env, places)
+    _check_release(gemini)
+    # Without links, as Node itself sees it: else the folders above it would be looked for in the wrong place.
+    cwd = os.path.realpath(options.cwd)
+    try:
+        source = home.source_home(options.home, env, places)
+        signed = find_sign_in(options, env, source, cwd, budget=budget)
+        if signed.route.kind == "refused":
+            raise Refused(signed.route.failure, signed.route.reason, signed.route.hint)
+        settings = read_run_settings(
+            options,
+            gemini.release,
+            source,
+            cwd,
+            signed.env,
+            signed.auth.selected_type,
+            () if options.trust_workspace else _strange_skills(cwd, source, places),
+            warm=warm,
+            asks=warm and asks,
+        )
+    except SettingsProblem as problem:
+        raise Refused("config", str(problem), "Mend that file, or run with home='isolated'.") from None
+    if warm:
+        _check_trust(options, settings)
+    private = home.plan_home(
+        source,
+        merge(source.settings, settings.settings),
+        places,
+        files=settings.files,
+        skills=home.skill_links(source.path, options.skills),
+        hides_key=signed.route.hides_credentials,
+    )
+    context = Context(
+        options=options,
+        places=places,
+        gemini=gemini,
+        command=gemini.planned_command(places, lasting=warm),
+        cwd=cwd,
+        include_dirs=tuple(
+            _one_value(os.path.abspath(folder), "the folder") for folder in options.include_dirs
+        ),
+        env=signed.env,
+        auth=signed.auth,
+        route=signed.route,
+        settings=settings,
+        home=private,
+        policies=tuple(_one_value(path, "the policy") for path in _policies(private, settings)),
+        secrets=secrets_of(signed.env) | home.secrets_in_files(source, cwd) | _server_secrets(options),
+    )
+    return context if text is None else _for_one_run(context, prompt, text)
+
+
+def _for_one_run(context: Context, prompt: str, text: str) -> Context:
+    """The context with what only a headless run has: a prompt with its files, a session id and telemetry."""
+    options = context.options
+    _check_command(text, context.settings)
+    return msgspec.structs.replace(
+        context,
+        message=_message(prompt, text, options, context.cwd, context.places),
+        session_id=options.session_id or _new_session_id(options, context.gemini),
+        telemetry=os.path.abspath(options.telemetry) if options.telemetry is not None else None,
+    )
+
+
+def look_ahead(options: Options) -> None:
+    """Find the CLI now, which asks an unknown one for its version: `prepare` then starts no process."""
+    try:
+        find(
+            options.gemini, environ=environment.base_environment(os.environ, options, {}), places=Places.of()
+        )
+    except (ToolchainError, OSError):
+        pass  # `prepare` reports it
+
+
+def too_cold(options: Options) -> str | None:
+    """Why a single run with these options cannot take the warm lane, in one sentence; None where it can."""
+    if options.resume is not None:
+        return "a stored session cannot be loaded there without harm"
+    if options.session_id is not None:
+        return "the id of a new session cannot be chosen there"
+    if options.telemetry is not None:
+        return "telemetry is written by a process, not by a run"
+    return None
+
+
+def has_power(found: Found) -> bool:
+    """Whether something in the folder would take effect in a warm session that trusts the folder."""
+    # A setting and variables that are set already keep `.env` out; nothing keeps `.gemini/.env` out.
+    return found.kind != "env file" or ".gemini" in found.file
+
+
+def _server_secrets(options: Options) -> frozenset[str]:
+    """The secrets in the options of MCP servers."""
+    servers = options.mcp_servers.values()
+    headers = {value for server in servers for value in server.headers.values() if len(value) >= 8}
+    words = (secrets_in_words((*server.args, server.url or "")) for server in servers)
+    return frozenset(headers).union(*(secrets_of(server.env) for server in servers), *words)
+
+
+def _env_file(options: Options) -> dict[str, str]:
+    if options.env_file is None:
+        return {}
+    try:
+        return environment.read_env_file(Path(options.env_file).read_text("utf-8"), options.env_file)
+    except (OSError, UnicodeDecodeError, environment.EnvFileProblem) as error:
+        raise Refused("bad_option", f"env_file: {error}", "Write one NAME=value a line.") from None
+
+
+def _find_gemini(options: Options, env: Mapping[str, str], places: Places) -> Gemini:
+    try:
+        return find(options.gemini, environ=env, places=places)
+    except OSError as error:
+        hint = "Name another folder with GEMINIDS_HOME."
+        raise Refused("config", f"{places.root} cannot be used: {error.strerror}", hint) from None
+    except ToolchainError as error:
+        kind: FailureKind = "cli_missing" if isinstance(error, CliMissing) else "cli_unsupported"
+        raise Refused(kind, _with_searched(error), error.hint or "Run `geminids install`.") from None
+
+
+def _with_searched(error: ToolchainError) -> str:
+    """Its message, and the first places of the search if the message does not name them."""
+    looked = [place for place in error.looked if place not in error.message]
+    more = f"; and {len(looked) - 3} more places" if len(looked) > 3 else ""
+    return f"{error.message} (looked at {'; '.join(looked[:3])}{more})" if looked else error.message
+
+
+def _check_release(gemini: Gemini) -> None:
+    refused = gemini.release.why_refused
+    if refused is None:
+        return
+    named = {"option": "the option `gemini`", "GEMINI_CLI_PATH": "GEMINI_CLI_PATH"}.get(gemini.origin)
+    hint = "Run: geminids install"
+    # A CLI that was named is not replaced by an install.
+    raise Refused("cli_unsupported", refused, f"{hint}; {named} names {gemini.entry}." if named else hint)
+
+
+def _strange_skills(cwd: str, source: home.SourceHome, places: Places) -> tuple[Skill, ...]:
+    """The skills of the folder that nobody vouches for (`geminids skills add` does)."""
+    if not any(os.path.isdir(os.path.join(cwd, name, "skills")) for name in (".gemini", ".agents")):
+        return ()
+    from geminids.skills.record import untrusted_skills  # imported late: few folders have skills
+
+    return untrusted_skills(cwd, places, home=source.path)
+
+
+def _check_trust(options: Options, settings: RunSettings) -> None:
+    """In a folder that is not trusted, a warm session has no approval mode but `default`."""
+    if options.trust_workspace or options.approval == "default":
+        return
+    if any(map(has_power, settings.neutralised)):
+        raise Refused(
+            "untrusted_folder",
+            f"approval={options.approval} needs a folder without settings of its own on the warm lane",
+            "Run it headless, trust the folder with trust_workspace, or use approval='default'.",
+            headless_can=True,
+        )
+
+
+def _policies(private: home.PrivateHome, settings: RunSettings) -> Sequence[str]:
+    ours = [str(private.path / name) for name in (POLICY, USERS_POLICY) if name in settings.files]
+    return (*ours, *settings.policies)
+
+
+def _one_value(path: str, what: str) -> str:
+    """A path for a flag that takes a list with commas."""
+    if "," in path:
+        raise Refused(
+            "config", f"{what} {path} has a comma in its path", "Gemini CLI takes it for two: move it."
+        )
+    return path
+
+
+def _new_session_id(options: Options, gemini: Gemini) -> str | None:
+    """An id for a new session, so that lock and records exist before the first byte.
+
+    Only with the compile cache, which makes up for it: `--session-id` costs 0.1 s, since the CLI then asks for a lock
+    that its own start-up cleanup holds, and tries again after 100 ms (projectRegistry.ts).
+    """
+    fast = gemini.node is not None and gemini.node.has_compile_cache
+    return new_session_id() if fast and options.resume is None else None
+
+
+def _prompt_text(prompt: str, options: Options, run_id: str) -> str:
+    """The prompt with instructions and template, checked before anything is looked for."""
+    try:
+        text = compose(prompt, options, run_id)
+        check_prompt(text)
+    except PromptProblem as problem:
+        raise Refused(problem.kind, str(problem), problem.hint) from None
+    return text
+
+
+def _message(prompt: str, text: str, options: Options, cwd: str, places: Places) -> PromptMessage:
+    """The bytes for stdin, and the files that go with them."""
+    try:
+        if not (options.images or options.videos or options.files):
+            return PromptMessage(prompt=prompt, stdin=check_prompt(text))
+        from geminids.launch.media import attach  # imported late: few runs have files
+
+        media = attach(options, cwd, places)
+        stdin = check_prompt(text + media.words, attached=media.units)
+    except PromptProblem as problem:
+        raise Refused(problem.kind, str(problem), problem.hint) from None
+    return PromptMessage(prompt=prompt, stdin=stdin, flags=media.flags, staged=media.staged)
+
+
+def _check_command(text: str, settings: RunSettings) -> None:
+    """Refuse a slash command of an untrusted folder: its text may hold `!{shell}`."""
+    name = next(iter(text[1:].split(maxsplit=1)), "") if text.startswith("/") else ""
+    if name and any(_loosely(name).endswith(_loosely(command)) for command in settings.commands):
+        raise Refused(
+            "bad_prompt",
+            f"/{name} is a command of this folder's (.gemini/commands), which is not trusted",
+            "Trust the folder with trust_workspace, or take the prompt as text with literal.",
+        )
+
+
+def _loosely(command: str) -> str:
+    """Names that the CLI takes for one another: it changes odd characters, cuts long parts, and puts `workspace.`
+    before the name where the user has such a command too (FileCommandLoader.ts, SlashCommandResolver.ts)."""
+    parts = (part if len(part) <= 50 else f"{part[:47]}..." for part in command.split(":"))
+    return "".join(c if c.isalnum() and c.isascii() else "_" for c in ":".join(parts))

@@ -1,0 +1,80 @@
+"""Create what a plan needs on disk. The only module of this package that creates files for a run."""
+
+from __future__ import annotations
+
+import os
+
+from geminids.launch.errors import Refused
+from geminids.launch.home import write_home
+from geminids.launch.plan import Plan, WarmPlan, Writes
+from geminids.launch.scratch import Scratch, StagedFiles, sweep
+from geminids.toolchain.node import write_preload
+
+__all__ = ["write"]
+
+
+def write(plan: Plan | WarmPlan) -> Scratch:
+    """Write the private home and the files of the run; returns the scratch folder, which the caller closes.
+
+    Raises `Refused`; then the scratch folder is gone.
+    """
+    writes = plan.writes
+    sweep(writes.places)
+    _write_home(writes)
+    if writes.cwd is not None:
+        _make_cwd(writes.cwd)
+    scratch = Scratch(writes.places, writes.staged.scratch if writes.staged is not None else None)
+    try:
+        if writes.staged is not None:
+            _stage(writes.staged, scratch)
+        if writes.telemetry is not None:
+            _create_telemetry_file(writes.telemetry)
+    except BaseException:
+        scratch.close()
+        raise
+    return scratch
+
+
+def _write_home(writes: Writes) -> None:
+    try:
+        if writes.preload and write_preload(writes.places) is None:
+            raise OSError(f"no file can be written in {writes.places.root}")
+        write_home(writes.home)
+    except OSError as error:
+        raise Refused(
+            "config", f"the private home cannot be written: {error}", _writable_hint(error, writes)
+        ) from None
+
+
+def _writable_hint(error: OSError, writes: Writes) -> str:
+    source = writes.home.source
+    theirs = str(error.filename or "").startswith(f"{source.path}{os.sep}") and source.name != "isolated"
+    if theirs:
+        return f"Make {source.path} writable (sessions land there), or run with home='isolated'."
+    return f"Make {writes.places.root} writable, or name another folder with GEMINIDS_HOME."
+
+
+def _make_cwd(cwd: str) -> None:
+    try:
+        os.makedirs(cwd, exist_ok=True)
+    except OSError as error:
+        raise Refused(
+            "bad_option", f"cwd: {cwd} cannot be made: {error.strerror}", "Name another folder."
+        ) from None
+
+
+def _stage(staged: StagedFiles, scratch: Scratch) -> None:
+    try:
+        scratch.stage(staged)
+    except OSError as error:
+        hint = "Make room there, or name another folder with GEMINIDS_HOME."
+        raise Refused("config", f"the files cannot be staged: {error}", hint) from None
+
+
+def _create_telemetry_file(path: str) -> None:
+    """Private from the start: the CLI may write prompts to it."""
+    try:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    except OSError as error:
+        hint = "Name a file in a folder that you can write to."
+        raise Refused("bad_option", f"telemetry: {path}: {error.strerror}", hint) from None
