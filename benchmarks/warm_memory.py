@@ -20,8 +20,8 @@ from benchmarks.start import MODEL, PROMPT, RELEASE
 from benchmarks.table import Row, Side, say
 from benchmarks.warm_model import RAN, SHELL_PROMPT
 from geminids.events.model import Choice, PermissionAsked
-from geminids.run.warm.chat import Chat
-from geminids.run.warm.pool import Pool
+from geminids.warm.chat import Chat
+from geminids.warm.pool import Pool
 
 __all__ = ["run"]
 

@@ -14,7 +14,7 @@ import anyio
 from benchmarks.start import COMMAND, MODEL, PROMPT, RELEASE, User
 from benchmarks.table import Row, Side, say
 from benchmarks.warm_acpx import ACPX, Acpx, find_acpx
-from geminids.run.warm.pool import Pool
+from geminids.warm.pool import Pool
 
 __all__ = ["run"]
 

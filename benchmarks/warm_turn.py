@@ -17,8 +17,8 @@ from benchmarks.start import MODEL, PROMPT, RELEASE
 from benchmarks.table import Row, Side, say
 from benchmarks.warm_model import ANSWER
 from geminids.process.child import Child
-from geminids.run.warm.chat import Chat
-from geminids.run.warm.pool import Pool
+from geminids.warm.chat import Chat
+from geminids.warm.pool import Pool
 
 __all__ = ["run"]
 

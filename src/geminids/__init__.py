@@ -13,7 +13,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from geminids.version import __version__
+
 if TYPE_CHECKING:
+    from geminids.client import ask, ask_sync, open_run, stream_sync
     from geminids.errors import GeminidsError, OptionsError, RunFailed
     from geminids.events.cost import Cost, ModelCost
     from geminids.events.model import (
@@ -44,17 +47,14 @@ if TYPE_CHECKING:
     from geminids.options import McpServer, Options, Permissions
     from geminids.outcome import Failure
     from geminids.process.undumpable import protect_host
-    from geminids.run.ask import ask, ask_sync, open_run, stream_sync
     from geminids.run.result import Result
     from geminids.run.run import Run
-    from geminids.run.warm.chat import Chat
-    from geminids.run.warm.chat_turn import ChatTurn
-    from geminids.run.warm.permission import Said
-    from geminids.run.warm.pool import Pool, ProcessStatus
     from geminids.sessions.tokens import ResumeToken, extract_resume_token, format_resume_line
     from geminids.spending import Budget, ModelRate, RateTier
-
-__version__ = "0.1.0"
+    from geminids.warm.chat import Chat
+    from geminids.warm.chat_turn import ChatTurn
+    from geminids.warm.permission import Said
+    from geminids.warm.pool import Pool, ProcessStatus
 
 __all__ = [
     "AnyEvent",
@@ -119,13 +119,13 @@ _ROOMS = {
     "geminids.outcome": ("Failure",),
     "geminids.process.undumpable": ("protect_host",),
     "geminids.spending": ("Budget", "ModelRate", "RateTier"),
-    "geminids.run.ask": ("ask", "ask_sync", "open_run", "stream_sync"),
+    "geminids.client": ("ask", "ask_sync", "open_run", "stream_sync"),
     "geminids.run.result": ("Result",),
     "geminids.run.run": ("Run",),
-    "geminids.run.warm.chat": ("Chat",),
-    "geminids.run.warm.permission": ("Said",),
-    "geminids.run.warm.pool": ("Pool", "ProcessStatus"),
-    "geminids.run.warm.chat_turn": ("ChatTurn",),
+    "geminids.warm.chat": ("Chat",),
+    "geminids.warm.permission": ("Said",),
+    "geminids.warm.pool": ("Pool", "ProcessStatus"),
+    "geminids.warm.chat_turn": ("ChatTurn",),
     "geminids.sessions.tokens": ("ResumeToken", "extract_resume_token", "format_resume_line"),
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names}

@@ -14,8 +14,8 @@ import pytest
 
 from geminids.cli.chat_keys import answered_by_key
 from geminids.events.model import PermissionAsked
-from geminids.run.warm.permission import Said
 from geminids.views.chat import ChatView
+from geminids.warm.permission import Said
 
 
 class Person:

@@ -204,7 +204,7 @@ def test_the_plan_of_doctor_changes_nothing(machine: Machine) -> None:
     program = """
 import anyio
 from geminids.options import Options
-from geminids.run.health import check_environment
+from geminids.doctor import check_environment
 checks = anyio.run(check_environment, Options(**json.loads({fields!r})))
 report(plan=[check.level for check in checks if check.code == "plan"])
 """

@@ -124,7 +124,7 @@ def _record(name: str, replies: list[Reply], fields: dict[str, Any]) -> None:
     with _Stage(replies) as stage:
         events = []
         stream = geminids.open_run(f"Do the {name}.", stage.options(**fields))
-        from geminids.run.ask import _stream
+        from geminids.client import _stream
 
         for event in _stream(stream):
             events.append(event)

@@ -52,7 +52,7 @@ def test_what_the_cli_printed_tells_the_same_run(world: Any, tmp_path: Path) -> 
     world.gateway.when("hello", text="It says hello.")
     lines: list[str] = []
     run = geminids.open_run("hello", world.options(), on_line=lambda line, events: lines.append(line))
-    from geminids.run.ask import _stream
+    from geminids.client import _stream
 
     *_, end = _stream(run)
     file = tmp_path / "stream.jsonl"

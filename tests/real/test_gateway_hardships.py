@@ -152,7 +152,7 @@ def limited(spare: int) -> str:
 import os, resource
 import anyio._backends._asyncio, psutil
 import geminids.gateway.accepting, geminids.gateway.connection, geminids.gateway.leased, geminids.gateway.passing
-import geminids.run.headless, geminids.run.warm.process
+import geminids.run.headless, geminids.warm.process
 import geminids
 geminids.open_run, geminids.Pool
 resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))

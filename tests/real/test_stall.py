@@ -18,7 +18,7 @@ import pytest
 
 import geminids
 from geminids import McpServer, Notice, PermissionAsked, Permissions, Stall
-from geminids.run.warm.pool import Pool
+from geminids.warm.pool import Pool
 
 pytestmark = pytest.mark.real
 

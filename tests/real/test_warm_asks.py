@@ -9,7 +9,7 @@ import pytest
 
 from geminids.events.model import Notice, PermissionAsked, ToolFinished
 from geminids.options import Permissions
-from geminids.run.warm.pool import Pool
+from geminids.warm.pool import Pool
 
 pytestmark = pytest.mark.real
 

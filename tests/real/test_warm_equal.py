@@ -64,7 +64,7 @@ async def headless(world: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def anyio_backend() -> str:
-    """One loop is enough here: tests/run/warm has both."""
+    """One loop is enough here: tests/warm has both."""
     return "asyncio"
 
 

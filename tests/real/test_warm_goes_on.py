@@ -11,8 +11,8 @@ import anyio
 import pytest
 
 from geminids import Notice, Started, sessions
-from geminids.run.warm.pool import Pool
 from geminids.sessions.transcript import Prompt, Said, Tool, entries
+from geminids.warm.pool import Pool
 
 pytestmark = pytest.mark.real
 

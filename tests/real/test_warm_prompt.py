@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from geminids.run.warm.pool import Pool
+from geminids.warm.pool import Pool
 
 pytestmark = pytest.mark.real
 

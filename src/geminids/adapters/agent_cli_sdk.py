@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from geminids.client import open_run, stream_sync
 from geminids.config.places import Places
 from geminids.dialects.claude.execute_result import Executed, ExecutedCollector, executed, refused
 from geminids.errors import OptionsError, ToolchainError
 from geminids.options import Options
-from geminids.run.ask import open_run, stream_sync
 from geminids.toolchain import find, models_of
 
 if TYPE_CHECKING:
-    from geminids.run.warm.permission import OnPermission
+    from geminids.warm.permission import OnPermission
 
 __all__ = [
     "PERMISSION_MODES",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from geminids.cli import chat_keys
 from geminids.events.model import Event, PermissionAsked
 from geminids.options import CAPABILITIES, Options
-from geminids.run.warm.permission import Said
+from geminids.warm.permission import Said
 
 if TYPE_CHECKING:
     import anyio

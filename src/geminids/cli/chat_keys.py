@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from geminids.cli import chat_keys
 from geminids.events.model import Choice, PermissionAsked
-from geminids.run.warm.permission import Said
 from geminids.views.chat_permission import is_cut
+from geminids.warm.permission import Said
 
 if TYPE_CHECKING:
     from geminids.views.chat import ChatView

@@ -18,9 +18,9 @@ from geminids.events.cost import Cost
 from geminids.events.model import Event, Notice, PermissionAsked, Usage
 from geminids.options import Approval, Options
 from geminids.run.result import Result
-from geminids.run.warm.connection import Gone, RpcFailed
-from geminids.run.warm.permission import Said
-from geminids.run.warm.pool import Pool
+from geminids.warm.connection import Gone, RpcFailed
+from geminids.warm.permission import Said
+from geminids.warm.pool import Pool
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     import anyio
     from anyio.from_thread import BlockingPortal
 
-    from geminids.run.warm.chat import Chat
-    from geminids.run.warm.chat_turn import ChatTurn
+    from geminids.warm.chat import Chat
+    from geminids.warm.chat_turn import ChatTurn
 
 __all__ = ["ChatThread", "Heard", "Over", "Question"]
 

@@ -11,8 +11,8 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from geminids.doctor import Check
     from geminids.process.tree import Ended
-    from geminids.run.health import Check
 
 __all__ = ["doctor"]
 
@@ -55,9 +55,9 @@ def doctor(
     import anyio
 
     from geminids.config.layers import load_options
+    from geminids.doctor import Check, check_environment, would_work
     from geminids.errors import OptionsError
     from geminids.options import Options
-    from geminids.run.health import Check, check_environment, would_work
 
     if end_orphans:
         _tell_ended(_end_orphans())

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
     from geminids.cli.asking import Asker
     from geminids.run.run import Run
-    from geminids.run.warm.owner_run import RemoteRun
     from geminids.views.plain import Spoken
     from geminids.views.terminal import TerminalView
+    from geminids.warm.owner_run import RemoteRun
 
 __all__ = ["follow"]
 

@@ -19,8 +19,8 @@ from geminids.run.result import Result
 if TYPE_CHECKING:
     from geminids.cli.asking import Asker
     from geminids.run.run import Run
-    from geminids.run.warm.owner_run import RemoteRun
     from geminids.views.plain import Spoken
+    from geminids.warm.owner_run import RemoteRun
 
 __all__ = ["check_manner", "exit_code", "run", "say_why"]
 
@@ -154,10 +154,10 @@ def _asker(options: Options, output: str) -> Asker | None:
 def _agent(prompt: str, options: Options, warm_for: float | None, asker: Asker | None) -> Run | RemoteRun:
     """The run, by whoever is there to run it."""
     if warm_for is not None:
-        from geminids.run.warm.owner_run import RemoteRun
+        from geminids.warm.owner_run import RemoteRun
 
         return RemoteRun(prompt, options, keep=warm_for, on_permission=asker)
-    from geminids.run.ask import open_run
+    from geminids.client import open_run
 
     return open_run(prompt, options, on_permission=asker)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from geminids.run.run import Run
-    from geminids.run.warm.owner_run import RemoteRun
+    from geminids.warm.owner_run import RemoteRun
 
 __all__ = ["HungUp", "Interrupts", "signals_noted", "stop_on_signals"]
 

@@ -11,9 +11,9 @@ import msgspec
 
 from geminids.config.places import Places
 from geminids.errors import GeminidsError
-from geminids.run.warm.owner_place import OwnerPlace, peer_of
-from geminids.run.warm.owner_reach import Link, find_owner
-from geminids.run.warm.owner_wire import End, Ended, Leave, Look, OwnerStatus, Told, as_line, told_in
+from geminids.warm.owner_place import OwnerPlace, peer_of
+from geminids.warm.owner_reach import Link, find_owner
+from geminids.warm.owner_wire import End, Ended, Leave, Look, OwnerStatus, Told, as_line, told_in
 
 __all__ = ["warm"]
 

@@ -21,7 +21,7 @@ from geminids.run.recorder import RunRecorder
 from geminids.run.result import ending_of_error
 from geminids.run.stopping import StopReason, see_through
 from geminids.run.stream import BY_CALLER, EventStream
-from geminids.run.transport import RunStarter
+from geminids.run.transport import MakeWarm, RunStarter
 from geminids.wire.endings import Ending
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from geminids.run.wanted import Wanted
-    from geminids.run.warm.permission import OnPermission
     from geminids.spending.budget import BaseBudget
 
 __all__ = ["Run"]
@@ -46,7 +45,7 @@ class Run(EventStream):
         options: Options,
         *,
         on_line: OnLine | None = None,
-        on_permission: OnPermission | None = None,
+        make_warm: MakeWarm | None = None,
         notices: Sequence[tuple[Level, str, str]] = (),
         budgets: Sequence[BaseBudget] = (),
         wanted: Wanted | None = None,
@@ -70,7 +69,7 @@ class Run(EventStream):
             RunLease(options, budgets=budgets),
             free=options.offline or options.replay is not None,
             on_line=on_line,
-            on_permission=on_permission,
+            make_warm=make_warm,
         )
         self._loop = AttemptLoop(prompt, options, recorder, self._starter, wanted)
         for notice in notices:

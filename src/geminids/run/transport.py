@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -29,11 +30,29 @@ from geminids.run.recorder import RunRecorder
 from geminids.run.retry import NextAttempt
 
 if TYPE_CHECKING:
-    from geminids.run.warm.permission import OnPermission
-    from geminids.run.warm.single_run import SingleRun
     from geminids.sessions.listing import SessionInfo
 
-__all__ = ["RunStarter", "with_one_try_per_request"]
+__all__ = ["MakeWarm", "ResumeHeadless", "RunStarter", "WarmRun", "with_one_try_per_request"]
+
+ResumeHeadless = Callable[[str, Options, str | None], Attempt]
+"""Starts a headless attempt with this prompt and these options in a stored session, or in a new one."""
+
+
+class WarmRun(Protocol):
+    """Starts the attempts of one run on the warm transport; `geminids.warm` has it."""
+
+    cwd: str
+
+    def first(self, prompt: str, options: Options, resume_headless: ResumeHeadless) -> Attempt | str:
+        """Start the first attempt, or return why the run cannot be warm."""
+
+    def next(self, prompt: str, options: Options, resume_headless: ResumeHeadless) -> Attempt: ...
+    def ended(self, prompt: str, facts: AttemptFacts, *, repeats: bool) -> None: ...
+    async def open(self) -> None: ...
+    async def close(self) -> tuple[EndedProcess, ...]: ...
+
+
+MakeWarm = Callable[[RunRecorder, Claim, RunLease, RequestLog], WarmRun]
 
 
 def with_one_try_per_request(options: Options) -> Options:
@@ -54,16 +73,16 @@ class RunStarter:
         *,
         free: bool,
         on_line: OnLine | None = None,
-        on_permission: OnPermission | None = None,
+        make_warm: MakeWarm | None = None,
     ) -> None:
-        """`free`: requests cost nothing, because no real API is asked."""
+        """`free`: requests cost nothing, because no real API is asked. `make_warm`: the run shall be warm if it can."""
         self.claim = claim
         self.lease = lease
         self.cwd = ""
         self._recorder = recorder
         self._on_line = on_line
-        self._on_permission = on_permission
-        self._warm: SingleRun | None = None
+        self._make_warm = make_warm
+        self._warm: WarmRun | None = None
         self._attempt: Attempt | None = None
         self._scratch: Scratch | None = None
         self._since = datetime.now(UTC)
@@ -74,8 +93,8 @@ class RunStarter:
         self._since = datetime.now(UTC)
         check_prices(options)
         options = with_one_try_per_request(options)
-        if self._on_permission is not None:
-            self._attempt = self._start_warm(prompt, options, self._on_permission)
+        if self._make_warm is not None:
+            self._attempt = self._start_warm(prompt, options, self._make_warm)
             if self._attempt is not None:
                 return self._attempt
         return self._start_headless(prompt, options)
@@ -144,11 +163,9 @@ class RunStarter:
         self._attempt = attempt
         return attempt
 
-    def _start_warm(self, prompt: str, options: Options, on_permission: OnPermission) -> Attempt | None:
+    def _start_warm(self, prompt: str, options: Options, make_warm: MakeWarm) -> Attempt | None:
         """The attempt in which somebody is asked; None, and a notice, if this run cannot have it."""
-        from geminids.run.warm.single_run import SingleRun  # imported late: most runs ask nobody
-
-        warm = SingleRun(self._recorder, self.claim, self.lease, self._log, on_permission)
+        warm = make_warm(self._recorder, self.claim, self.lease, self._log)
         started = warm.first(prompt, options, self.resume_headless)
         if isinstance(started, str):
             text = f"the headless transport is used, on which nobody is asked: {started}"

@@ -15,9 +15,9 @@ from geminids.adapters import leadmetrics
 from geminids.adapters.leadmetrics import AdapterCheck, AdapterEnvironmentTestResult
 from geminids.adapters.leadmetrics.check import _judged, _named, _probe
 from geminids.config.places import Places
+from geminids.doctor.checks import Check
 from geminids.events.model import Finished
 from geminids.outcome import Failure
-from geminids.run.checks import Check
 from geminids.run.result import Result
 from random_events import recorded
 

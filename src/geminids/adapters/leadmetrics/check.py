@@ -11,13 +11,13 @@ import msgspec
 
 from geminids.adapters.leadmetrics.config import Config, GeminiLocalConfig, build_config, options_of
 from geminids.adapters.leadmetrics.identity import TYPE
+from geminids.client import open_run
 from geminids.dialects.leadmetrics.transcript import iso_time
+from geminids.doctor import check_environment, probe_options
+from geminids.doctor.checks import Check
 from geminids.errors import OptionsError
 from geminids.log import get_logger
 from geminids.options import Options
-from geminids.run.ask import open_run
-from geminids.run.checks import Check
-from geminids.run.health import check_environment, probe_options
 from geminids.run.result import Result
 
 __all__ = ["AdapterCheck", "AdapterEnvironmentTestResult", "test_environment"]

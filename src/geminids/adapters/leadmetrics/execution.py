@@ -20,6 +20,7 @@ from geminids.adapters.leadmetrics.context import (
     variables_of,
     with_workspace,
 )
+from geminids.client import open_run
 from geminids.dialects.leadmetrics.model import AdapterExecutionResult, SessionParams
 from geminids.dialects.leadmetrics.result import Speaker, refused
 from geminids.dialects.leadmetrics.transcript import System, iso_time
@@ -27,7 +28,6 @@ from geminids.errors import OptionsError
 from geminids.events.model import Event, Finished, Notice, Started
 from geminids.log import get_logger
 from geminids.options import Options
-from geminids.run.ask import open_run
 
 __all__ = ["execute"]
 

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 from geminids.adapters.sublang.feed import watch
 from geminids.adapters.sublang.options import AgentOptions
 from geminids.adapters.sublang.policy import is_within, options_for, writable_folders
+from geminids.client import open_run
 from geminids.dialects.agent_events import Translator
 from geminids.dialects.agent_events.model import AgentEvent
 from geminids.events.model import PermissionAsked
 from geminids.options import Options
-from geminids.run.ask import open_run
 from geminids.toolchain import Availability, is_available
 from geminids.toolchain.tools import tools_with
 
 if TYPE_CHECKING:
-    from geminids.run.warm.permission import OnPermission
+    from geminids.warm.permission import OnPermission
 
 __all__ = ["GeminiAdapter"]
 

@@ -1,0 +1,8 @@
+"""Check whether a run would work here, and say what is missing."""
+
+from __future__ import annotations
+
+from geminids.doctor.checks import Check, Level
+from geminids.doctor.doctor import check_environment, probe_options, would_work
+
+__all__ = ["Check", "Level", "check_environment", "probe_options", "would_work"]

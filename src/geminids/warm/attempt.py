@@ -1,0 +1,213 @@
+"""The warm transport: one prompt in a session of a warm process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from geminids.errors import SessionError
+from geminids.events.model import SessionStart
+from geminids.gateway.request_log import RequestLog
+from geminids.launch.errors import Refused
+from geminids.options import Options
+from geminids.process.marker import Mark
+from geminids.run.attempt import Attempt, AttemptFacts
+from geminids.run.recorder import RunRecorder
+from geminids.run.result import ending_of_error
+from geminids.run.stopping import Stopping, StopReason, stopped_ending
+from geminids.run.transport import ResumeHeadless
+from geminids.warm.acp_turn import AcpTurn
+from geminids.warm.connection import Gone, RpcFailed
+from geminids.warm.permission import Desk, OnPermission
+from geminids.warm.prompt import blocks_of, is_command
+from geminids.warm.session import AcpSession, Conversation
+from geminids.wire.acp_calls import Content
+from geminids.wire.endings import Ending
+
+if TYPE_CHECKING:
+    import anyio
+
+__all__ = ["WarmAttempt"]
+
+_AS_TEXT = "commands are not run on the warm transport: it was sent as a text"
+
+
+class WarmAttempt:
+    """One attempt in the session that the conversation has now. If it has none any more, it goes on headless."""
+
+    def __init__(
+        self,
+        conversation: Conversation,
+        prompt: str,
+        options: Options,
+        recorder: RunRecorder,
+        log: RequestLog,
+        on_permission: OnPermission | None,
+        resume_headless: ResumeHeadless,
+        *,
+        blocks: Sequence[Content] | None = None,
+        is_announced: bool = False,
+    ) -> None:
+        """`blocks`: the prompt as it is sent, if that is known. `is_announced`: `Started` was emitted before."""
+        self._conversation = conversation
+        self._prompt = prompt
+        self._options = options
+        self._recorder = recorder
+        self._log = log
+        self._on_permission = on_permission
+        self._resume_headless = resume_headless
+        self._blocks = blocks
+        self._is_announced = is_announced
+        self._stopping = Stopping()
+        self._opening: anyio.CancelScope | None = None
+        self._turn: AcpTurn | None = None
+        self._headless: Attempt | None = None
+        self._ending: Ending | None = None
+
+    def start(self) -> None:
+        """The session is taken when the attempt is driven."""
+
+    def stop(self, reason: StopReason) -> None:
+        if reason.kind == "caller":
+            self._stopping.ask()
+        self._stopping.begin(reason)
+        if self._headless is not None:
+            self._headless.stop(reason)
+        elif self._turn is not None:
+            self._turn.stop(reason)
+        elif self._opening is not None:
+            self._opening.cancel()
+
+    async def drive(self) -> None:
+        import anyio
+
+        began = anyio.current_time()
+        session = await self._open()
+        if self._ending is not None:
+            return
+        if self._options.timeout is not None:
+            left = max(0.001, self._options.timeout - (anyio.current_time() - began))
+            self._options = msgspec.structs.replace(self._options, timeout=left)
+        if session is not None:
+            await self._send(session)
+        else:
+            await self._go_on_headless()
+
+    async def _open(self) -> AcpSession | None:
+        """Take a session; sets `_ending` if that failed, and returns None if the conversation goes on headless."""
+        import anyio
+
+        options, conversation = self._options, self._conversation
+        session: AcpSession | None = None
+        with anyio.move_on_after(options.timeout) as self._opening:
+            if self._stopping.reason is not None:
+                self._opening.cancel()
+            try:
+                session = await conversation.take()
+                if session is not None:
+                    await session.set_model(options.model)
+            except Refused as refused:
+                if not conversation.goes_cold(refused):
+                    self._ending = ending_of_error(refused, options.cwd, self._recorder.redact)
+            except TimeoutError:
+                text = f"timed out: the CLI did not open a session in {options.start_timeout:g} s"
+                self._stopping.begin(StopReason("start_timeout", text))
+            except (Gone, RpcFailed, OSError, msgspec.DecodeError) as error:
+                self._ending = await conversation.why_not(error)
+        timed_out = self._opening.cancelled_caught and self._stopping.reason is None
+        self._opening = None
+        if timed_out:
+            text = f"timed out after {options.timeout:g} s of waiting for a session"
+            self._stopping.begin(StopReason("timeout", text))
+        if self._stopping.reason is not None and self._ending is None:
+            self._ending = stopped_ending(self._stopping.reason)
+        return session
+
+    async def _send(self, session: AcpSession) -> None:
+        conversation, recorder, options = self._conversation, self._recorder, self._options
+        process = session.process
+        try:
+            blocks = self._blocks or blocks_of(
+                self._prompt, options, session.cwd, recorder.run_id, conversation.handover
+            )
+        except Refused as refused:
+            self._ending = ending_of_error(refused, options.cwd, recorder.redact)
+            return
+        desk = Desk(
+            recorder, conversation.verdicts, session.always, self._on_permission, options.permission_timeout
+        )
+        self._announce(session)
+        self._turn = AcpTurn(session, options, recorder, desk, self._log)
+        await self._turn.drive(blocks)
+        if not process.alive:
+            await process.gone()
+
+    def _announce(self, session: AcpSession) -> None:
+        recorder, options, process = self._recorder, self._options, session.process
+        recorder.redactor = process.redactor
+        notices = [recorder.notice(*notice) for notice in self._conversation.take_notices()]
+        if self._is_announced:
+            start = SessionStart(session.session_id, options.model or "auto")
+            text = f"session {start.session_id}, model {start.model}"
+            recorder.emit([*notices, recorder.notice("debug", "session", text, session=start)])
+            return
+        if is_command(self._prompt) and not options.literal:
+            notices.append(recorder.notice("warning", "command", _AS_TEXT))
+        started = recorder.started(
+            session_id=session.session_id,
+            model=options.model,
+            cwd=session.cwd,
+            cli_version=process.plan.gemini.version,
+            lane="warm",
+            pid=process.pid,
+            approval=options.approval,
+            prompt=recorder.redact(self._prompt),
+        )
+        recorder.emit([*notices, started])
+
+    async def _go_on_headless(self) -> None:
+        """The conversation goes on by the headless transport, which resumes it from its file."""
+        conversation = self._conversation
+        for notice in conversation.take_notices():
+            self._recorder.emit_notice(*notice)
+        try:
+            attempt = self._resume_headless(self._prompt, self._options, conversation.session_id)
+        except (Refused, SessionError, OSError) as error:
+            self._ending = ending_of_error(error, self._options.cwd, self._recorder.redact)
+            return
+        self._headless = attempt
+        if self._stopping.reason is not None:
+            attempt.stop(self._stopping.reason)
+        await attempt.drive()
+
+    def facts(self) -> AttemptFacts:
+        if self._headless is not None:
+            return self._headless.facts()
+        if self._turn is not None:
+            return self._turn.facts()
+        reason, process = self._stopping.reason, self._conversation.process
+        ending = self._ending or stopped_ending(
+            reason or StopReason("caller", "interrupted: the event loop was taken down")
+        )
+        return AttemptFacts(
+            ending=ending,
+            stop=reason,
+            session_id=self._conversation.session_id,
+            exit_code=process.exit_code if process is not None else None,
+        )
+
+    @property
+    def pid(self) -> int | None:
+        process = self._conversation.process
+        return process.pid if process is not None else None
+
+    @property
+    def mark(self) -> Mark | None:
+        process = self._conversation.process
+        return process.mark if process is not None else None
+
+    @property
+    def session_id(self) -> str | None:
+        return self._conversation.session_id

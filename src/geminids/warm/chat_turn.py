@@ -1,0 +1,183 @@
+"""One prompt of a chat, as callers hold it: its events, its result, its stop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from geminids.events.model import EndedProcess
+from geminids.gateway.request_log import RequestLog
+from geminids.options import Options
+from geminids.options.checks import LIMITS
+from geminids.run.attempt import Attempt, AttemptFacts
+from geminids.run.claim import Claim
+from geminids.run.lease import RunLease
+from geminids.run.loop import AttemptLoop
+from geminids.run.recorder import RunRecorder
+from geminids.run.result import Result, ending_of_error
+from geminids.run.retry import NextAttempt
+from geminids.run.stopping import StopReason, see_through
+from geminids.run.stream import BY_CALLER, EventStream
+from geminids.run.transport import RunStarter
+from geminids.warm.attempt import WarmAttempt
+from geminids.warm.permission import OnPermission
+from geminids.warm.session import Conversation
+from geminids.wire.endings import Ending
+
+if TYPE_CHECKING:
+    import anyio
+
+    from geminids.run.wanted import Wanted
+
+__all__ = ["ChatTurn"]
+
+
+class ChatTurn(EventStream):
+    """A turn of a chat. It goes on whether it is read or not; `stop` or the end of the chat ends it."""
+
+    _name = "turn"
+
+    def __init__(
+        self,
+        conversation: Conversation,
+        prompt: str,
+        options: Options,
+        on_permission: OnPermission | None,
+        schema: Wanted | None,
+        on_end: Callable[[Result], None],
+    ) -> None:
+        import anyio
+
+        recorder = RunRecorder()
+        super().__init__(recorder)
+        self.options = options
+        self.began = time.monotonic()
+        """When it began, for `duration_ms`: whoever has waited for the chat to open may set it."""
+        self.done: anyio.Event = anyio.Event()
+        self._on_end = on_end
+        self._stop: StopReason | None = None
+        self._starter = _TurnStarter(conversation, recorder, options, on_permission)
+        self._loop = AttemptLoop(prompt, options, recorder, self._starter, schema)
+
+    def stop(self, reason: str = BY_CALLER, *, by_deadline: bool = False) -> None:
+        """Ask the turn to end; a second call skips the grace period. The chat goes on."""
+        stop = StopReason("timeout" if by_deadline else "caller", reason)
+        self._stop = self._stop or stop
+        self._loop.stop(stop)
+
+    async def __aenter__(self) -> ChatTurn:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.end()
+
+    async def end(self) -> None:
+        """Stop it if it still goes on, and wait until nothing of it is left."""
+        if not self.done.is_set():
+            self.stop()
+        await see_through(self.done, self.stop)
+
+    async def drive(self, one_at_a_time: anyio.Lock) -> None:
+        """Run the turn to its end, whatever becomes of the consumer; it waits for those before it."""
+        import anyio
+
+        with anyio.CancelScope(shield=True):
+            try:
+                async with one_at_a_time:
+                    if self._stop is not None:
+                        self._finish(Ending("interrupted", self._stop.text))
+                        return
+                    self._loop.start(self.options, time.monotonic())
+                    self._finish(await self._loop.drive())
+            except Exception as error:
+                self._finish(ending_of_error(error, self.options.cwd, self._recorder.redact))
+            finally:
+                self._finish(Ending("interrupted", "interrupted: the event loop was taken down"))
+                self.done.set()
+                self._recorder.close()
+
+    def _finish(self, ending: Ending) -> None:
+        if self._result is not None:
+            return
+        retries = self._loop.retries
+        facts = self._loop.facts or [AttemptFacts(ending=ending, session_id=self._starter.session_id)]
+        finished = self._recorder.finished(ending, facts, began=self.began, value=retries.plain)
+        result = self._recorder.result_of(finished)
+        value = retries.value if ending.outcome == "success" else None
+        self._result = msgspec.structs.replace(result, value=value)
+        self._on_end(self._result)
+        self._recorder.finish(finished)
+
+
+class _TurnStarter:
+    """Starts the attempts of one turn: in the chat's session, or headless where the chat has none."""
+
+    def __init__(
+        self,
+        conversation: Conversation,
+        recorder: RunRecorder,
+        options: Options,
+        on_permission: OnPermission | None,
+    ) -> None:
+        self._conversation = conversation
+        self._recorder = recorder
+        self._on_permission = on_permission
+        self._free = options.offline or options.replay is not None
+        self._headless: RunStarter | None = None
+        self._log = RequestLog(recorder.run_id, lambda: (self.session_id, options.cwd), free=self._free)
+
+    @property
+    def session_id(self) -> str | None:
+        return self._conversation.session_id
+
+    def first(self, prompt: str, options: Options) -> Attempt:
+        return WarmAttempt(
+            self._conversation,
+            prompt,
+            options,
+            self._recorder,
+            self._log,
+            self._on_permission,
+            self._resume_headless,
+        )
+
+    def next(self, prompt: str, options: Options, after: NextAttempt) -> Attempt:
+        return self.first(prompt, options)
+
+    def ended(self, prompt: str, facts: AttemptFacts, *, repeats: bool) -> None:
+        recorder = self._recorder
+        self._conversation.ended(prompt, facts, recorder.text, recorder.turns(), repeats=repeats)
+
+    async def open(self) -> None:
+        """The pool serves the process."""
+
+    async def close(self) -> tuple[EndedProcess, ...]:
+        self._release()
+        return ()
+
+    def _resume_headless(self, prompt: str, options: Options, session_id: str | None) -> Attempt:
+        self._release()
+        self._conversation.let_go()
+        # What the chat may spend is spent here too.
+        lease = RunLease(
+            msgspec.structs.replace(options, **dict.fromkeys(LIMITS)),
+            budgets=self._conversation.lease.budgets,
+        )
+        starter = self._headless = RunStarter(
+            self._recorder, Claim(self._recorder.run_id), lease, free=self._free
+        )
+        attempt = starter.resume_headless(prompt, options, session_id)
+        lease.begin()
+        return attempt
+
+    def _release(self) -> None:
+        if self._headless is not None:
+            self._headless.release()
+            self._headless.lease.close()
+            self._headless = None

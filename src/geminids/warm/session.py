@@ -1,0 +1,340 @@
+"""A conversation on the warm transport: the session that holds it now, and how it moves to another one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, Protocol
+
+import msgspec
+
+from geminids.errors import GeminidsError, SessionError
+from geminids.events.model import Level, Turn
+from geminids.launch.errors import Refused
+from geminids.launch.permissions import Verdicts
+from geminids.launch.plan import WarmPlan
+from geminids.launch.route import route_notice
+from geminids.launch.workspace import Found
+from geminids.log import get_logger
+from geminids.options import Approval, Options, make_options
+from geminids.run.attempt import AttemptFacts, workspace_notices
+from geminids.run.claim import Claim
+from geminids.run.lease import RunLease
+from geminids.run.result import ending_of_error
+from geminids.warm.always import Always
+from geminids.warm.connection import RpcFailed
+from geminids.warm.process import WarmProcess
+from geminids.wire.acp_calls import SetMode, SetModel
+from geminids.wire.acp_endings import judge_opening
+from geminids.wire.endings import Ending
+
+if TYPE_CHECKING:
+    from geminids.warm.handover import Cut
+
+__all__ = ["AcpSession", "Conversation", "GoOn", "Processes"]
+
+_log = get_logger("warm")
+
+GoOn = Literal["handover", "resume"]
+_COLD = "the conversation goes on by the headless transport, which resumes it from its file"
+
+
+class AcpSession(msgspec.Struct):
+    """A session in a warm process, and what outlasts its turns."""
+
+    process: WarmProcess
+    session_id: str
+    cwd: str
+    always: Always
+    """What was allowed for good."""
+    known: set[str]
+    """The tool calls that are known."""
+    lease: RunLease
+    default_model: str | None = None
+    """The model that the session began with."""
+    model: str | None = None
+    """The model that was set since; None for `default_model`."""
+    journal: Path | None = None
+    broken: bool = False
+    """Whether the session can no longer be used: the CLI did not stop when it was asked to."""
+
+    @property
+    def is_usable(self) -> bool:
+        return self.process.alive and not self.broken
+
+    def find_journal(self, home: str) -> Path | None:
+        """The file of the session's journal; looked for until it is there, and then remembered."""
+        from geminids.sessions.listing import journal_of
+
+        if self.journal is None:
+            self.journal = journal_of(self.session_id, self.cwd, home=home, environ=self.process.plan.env)
+        return self.journal
+
+    async def set_model(self, model: str | None) -> None:
+        """Use this model from the next prompt on; None for the one that the session began with."""
+        wanted = model or self.default_model
+        if model != self.model and wanted is not None:
+            await self.process.connection.call(SetModel(session_id=self.session_id, model_id=wanted))
+            self.model = model
+
+    async def set_mode(self, mode: str) -> None:
+        """Use this approval mode; raises `GeminidsError` if the folder forbids it."""
+        try:
+            await self.process.connection.call(SetMode(session_id=self.session_id, mode_id=mode))
+        except RpcFailed as failed:
+            what = f"the approval mode cannot be {mode}: {failed.error.details or failed.error.message}"
+            hint = "A folder that is not trusted stays in the default mode."
+            raise GeminidsError(what, hint=hint) from None
+
+
+class Processes(Protocol):
+    """Where a conversation gets its process from: a pool, or the process of a single run."""
+
+    @property
+    def go_on(self) -> GoOn: ...
+    def plan_for(self, options: Options, conversation: Conversation) -> WarmPlan:
+        """What these options come to; raises `Refused`."""
+
+    async def place_for(self, conversation: Conversation) -> tuple[WarmPlan, WarmProcess]:
+        """A process with room for one more session; waits for one. Raises what opening it raises."""
+
+    async def is_well(self, process: WarmProcess) -> bool: ...
+    def left(self, process: WarmProcess) -> None:
+        """The conversation has left this process."""
+
+
+class Conversation:
+    """A conversation. It is in one session at a time: of a warm process, or stored and resumed headless.
+
+    `handover` is put before the next prompt: the conversation so far, until the session is known to hold it.
+    """
+
+    def __init__(
+        self,
+        processes: Processes,
+        options: Options,
+        claim: Claim,
+        lease: RunLease,
+        *,
+        asks: bool,
+        environ: Mapping[str, str] | None = None,
+        is_reported: bool = False,
+    ) -> None:
+        """`asks`: somebody answers permission requests. `is_reported`: the first session's plan was reported before."""
+        self.options = options
+        self.environ = environ
+        self.asks = asks
+        self.session_id: str | None = options.resume
+        self.verdicts: Verdicts = Verdicts(options.approval, options.permissions)
+        self.handover = ""
+        self.lease = lease
+        self.session: AcpSession | None = None
+        self.process: WarmProcess | None = None
+        self._processes = processes
+        self._always = Always()
+        self._claim = claim
+        self._has_history = options.resume is not None
+        self._cold = False
+        self._cut: list[Cut] = []
+        self._notices: list[tuple[Level, str, str]] = []
+        self._ignored: tuple[Found, ...] = ()
+        self._is_reported = is_reported
+
+    async def begin(self) -> None:
+        """Open a session ahead of the first prompt. Should that fail, the first turn tries again and says why."""
+        if self._has_history:
+            return
+        try:
+            self.session = await self._sit()
+        except Exception as error:
+            _log.warning("the session could not be opened ahead; the next turn tries again", error=error)
+            await self.leave()
+
+    async def take(self) -> AcpSession | None:
+        """A session for the next prompt; None if the conversation goes on headless."""
+        if self._cold:
+            return None
+        self._settle_handover()
+        if self.session is not None and self.session.is_usable:
+            if not self.lease.is_dead and await self._processes.is_well(self.session.process):
+                return self.session
+            self.session.process.stop()
+        if self._has_history or self._has_begun():
+            return await self._go_on()
+        await self.leave()
+        self.session = await self._sit()
+        return self.session
+
+    async def leave(self) -> None:
+        """Let the session go: its shells are ended, its memory comes back with the process."""
+        session, self.session = self.session, None
+        process, self.process = self.process, None
+        if (
+            session is not None
+            and session.process.alive
+            and session.process.shells.had_any(session.session_id)
+        ):
+            await self._end_shells(session)
+        if process is not None:
+            self._processes.left(process)
+
+    async def _end_shells(self, session: AcpSession) -> None:
+        shells = session.process.shells
+        if self.options.leftovers == "end":
+            from geminids.process import stop
+
+            await stop.end_found(lambda: shells.of(session.session_id), self.options.grace)
+        shells.forget(session.session_id)
+        if shells.strays():
+            # Nobody can say whose they are: they end with the process, which is kept for nobody else.
+            session.process.retiring = True
+
+    def close(self) -> None:
+        """The conversation is over."""
+        self.let_go()
+        self.lease.close()
+
+    def let_go(self) -> None:
+        """Hold the session no longer."""
+        self._claim.release()
+
+    async def set_model(self, model: str) -> None:
+        self.options = make_options(self.options, model=model)
+        if self.session is not None and self.session.is_usable:
+            await self.session.set_model(model)
+
+    async def set_mode(self, mode: Approval) -> None:
+        """Raises `GeminidsError` where the folder forbids it."""
+        options = make_options(self.options, approval=mode)
+        session = self.session
+        if session is not None and session.is_usable:
+            try:
+                plan = self._processes.plan_for(options, self)
+            except Refused as refused:
+                raise GeminidsError(refused.failure.message, hint=refused.failure.hint) from None
+            if plan.key == session.process.plan.key:
+                await session.set_mode(plan.mode)
+            else:
+                # Its rules are others: the conversation goes on in a process that has them.
+                await self.leave()
+        self.options = options
+        self.verdicts = msgspec.structs.replace(self.verdicts, approval=mode)
+
+    async def _go_on(self) -> AcpSession | None:
+        """The process that had the conversation is gone, never had it, or has forgotten a turn that was cut."""
+        level: Level = "info" if self.session is not None and self.session.process.alive else "warning"
+        await self.leave()
+        text = self._told_so_far() if self._processes.go_on == "handover" else None
+        if text is None:
+            self._cold = True
+            self._notices.append(("warning", "lane", _COLD))
+            return None
+        before = self.session_id
+        self.session = await self._sit()
+        self.handover, self._cut = text, []
+        why = f"the conversation of session {before} was handed over to session {self.session_id}"
+        self._notices.append((level, "lane", why))
+        return self.session
+
+    def goes_cold(self, refused: Refused) -> bool:
+        """Whether the conversation goes on headless, turn by turn, because the warm transport refused it."""
+        if self.environ is not None or not refused.headless_can:
+            # A headless run has this process's own variables: a caller who gave others runs it themselves.
+            return False
+        self._cold = True
+        text = f"the headless transport is used, on which nobody is asked: {refused.failure.message}"
+        self._notices.append(("warning", "lane", text))
+        return True
+
+    async def _sit(self) -> AcpSession:
+        import anyio
+
+        plan, process = await self._processes.place_for(self)
+        self.process = process
+        self.verdicts = plan.verdicts
+        if not self._is_reported:
+            if (notice := route_notice(plan.route)) is not None:
+                self._notices.append(notice)
+            self._ignored = plan.neutralised
+        self._is_reported = True
+        with anyio.fail_after(self.options.start_timeout):
+            opened = await process.new_session(plan.cwd, self.lease.session_token)
+            session = AcpSession(
+                process, opened.session_id, plan.cwd, self._always, set(), self.lease, opened.model
+            )
+            try:
+                if plan.mode != "default":
+                    await session.set_mode(plan.mode)
+            except GeminidsError as error:
+                raise Refused(
+                    "untrusted_folder", error.message, error.hint or "", headless_can=True
+                ) from None
+            if plan.model is not None:
+                await session.set_model(plan.model)
+        self._claim.release()
+        self.session_id = opened.session_id
+        self._hold(opened.session_id)
+        return session
+
+    def _hold(self, session_id: str) -> None:
+        try:
+            self._claim.take(session_id)
+        except SessionError as error:
+            self._notices.append(("warning", "session_busy", error.message))
+
+    def _has_begun(self) -> bool:
+        """A first turn that was cut off is in the session's file, with what it did."""
+        return self.session is not None and self._told_so_far() is not None
+
+    def _told_so_far(self) -> str | None:
+        from geminids.warm.handover import conversation_text, with_more
+
+        assert self.session_id is not None
+        if self.handover:
+            return with_more(self.handover, self._cut)
+        return conversation_text(self.session_id, self.options, self.environ, self._cut)
+
+    def _settle_handover(self) -> None:
+        """After an error of the API, or a stop before any answer, the CLI forgets the prompt, and what came with it."""
+        if self.handover and self.session_id is not None:
+            from geminids.warm.handover import has_arrived
+
+            if has_arrived(self.session_id, self.options, self.environ):
+                self.handover = ""
+
+    async def why_not(self, error: Exception) -> Ending:
+        """Why no session could be opened, by what the CLI answered or left behind."""
+        process = self.process
+        if process is None:
+            return ending_of_error(error, self.options.cwd, str)
+        if not process.alive:
+            await process.gone()
+        if isinstance(error, RpcFailed):
+            found = error.error
+            return judge_opening(
+                found.code, found.message, found.details, process.stderr_tail, process.exit_code
+            )
+        return judge_opening(None, str(error) or None, None, process.stderr_tail, process.exit_code)
+
+    def ended(
+        self, prompt: str, facts: AttemptFacts, text: str, turns: tuple[Turn, ...], *, repeats: bool
+    ) -> None:
+        """An attempt is over. `repeats`: the same prompt is sent again, so what came of it need not be handed over."""
+        self.session_id = facts.session_id or self.session_id
+        ok = facts.ending.outcome == "success"
+        self._has_history = self._has_history or bool(text) or ok
+        if ok:
+            self.handover, self._cut = "", []
+        elif not repeats and (text or any(turn.tools for turn in turns)):
+            from geminids.warm.handover import Cut
+
+            # The CLI takes back a turn that was stopped or failed; the model shall know of it all the same.
+            self._cut.append(Cut(prompt, turns, facts.ending.reason or facts.ending.outcome))
+            if self.session is not None and self._processes.go_on == "handover":
+                self.session.broken = True
+
+    def take_notices(self) -> Sequence[tuple[Level, str, str]]:
+        """Level, code and text of what is to be reported before the next prompt."""
+        notices, self._notices = self._notices, []
+        ignored, self._ignored = self._ignored, ()
+        return [*workspace_notices(ignored), *notices]

@@ -1,0 +1,184 @@
+"""A single run on the warm transport, with a process of its own: for runs in which somebody answers permissions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from geminids.events.model import EndedProcess
+from geminids.gateway.request_log import RequestLog
+from geminids.launch.build import build_warm
+from geminids.launch.errors import Refused
+from geminids.launch.plan import WarmPlan
+from geminids.launch.prepare import Context, prepare, too_cold
+from geminids.launch.route import route_notice
+from geminids.launch.write import write
+from geminids.options import Options
+from geminids.run.attempt import AttemptFacts, workspace_notices
+from geminids.run.claim import Claim
+from geminids.run.lease import RunLease
+from geminids.run.recorder import RunRecorder
+from geminids.run.stopping import listed
+from geminids.run.transport import ResumeHeadless
+from geminids.warm.attempt import WarmAttempt
+from geminids.warm.permission import OnPermission
+from geminids.warm.process import WarmProcess
+from geminids.warm.prompt import blocks_of, is_command
+from geminids.warm.session import Conversation, GoOn
+
+if TYPE_CHECKING:
+    from anyio.abc import TaskGroup
+
+__all__ = ["SingleRun"]
+
+
+class SingleRun:
+    """Starts the attempts of one run in one process. The process is replaced if it ends before the run does."""
+
+    go_on: GoOn = "handover"
+
+    def __init__(
+        self,
+        on_permission: OnPermission,
+        recorder: RunRecorder,
+        claim: Claim,
+        lease: RunLease,
+        log: RequestLog,
+    ) -> None:
+        self.cwd = ""
+        self._recorder = recorder
+        self._claim = claim
+        self._lease = lease
+        self._log = log
+        self._on_permission = on_permission
+        self._conversation: Conversation | None = None
+        self._plan: WarmPlan | None = None
+        self._processes: list[WarmProcess] = []
+        self._tasks: TaskGroup | None = None
+
+    def first(self, prompt: str, options: Options, resume_headless: ResumeHeadless) -> WarmAttempt | str:
+        """Spawn the process; returns why not if this run cannot have one. Raises `Refused` or OSError."""
+        why = too_cold(options)
+        if why is None and is_command(prompt) and not options.literal:
+            why = "commands are not run on the warm transport"
+        if why is not None:
+            return why
+        self._conversation = conversation = Conversation(
+            self, options, self._claim, self._lease, asks=True, is_reported=True
+        )
+        try:
+            context = self._prepare(options)
+        except Refused as refused:
+            if not refused.headless_can:
+                raise
+            return refused.failure.message
+        recorder, self.cwd = self._recorder, context.cwd
+        blocks = blocks_of(prompt, options, context.cwd, recorder.run_id)
+        plan = self._plan = self._write_plan(context)
+        if (notice := route_notice(plan.route)) is not None:
+            recorder.emit_notice(*notice)
+        process = conversation.process = self._spawn(plan)
+        recorder.redactor = process.redactor
+        notices = [recorder.notice(*notice) for notice in workspace_notices(plan.neutralised)]
+        started = recorder.started(
+            session_id=None,
+            model=options.model,
+            cwd=plan.cwd,
+            cli_version=plan.gemini.version,
+            lane="warm",
+            pid=process.pid,
+            approval=options.approval,
+            prompt=recorder.redact(prompt),
+        )
+        recorder.emit([*notices, started])
+        return WarmAttempt(
+            conversation,
+            prompt,
+            options,
+            recorder,
+            self._log,
+            self._on_permission,
+            resume_headless,
+            blocks=blocks,
+            is_announced=True,
+        )
+
+    def next(self, prompt: str, options: Options, resume_headless: ResumeHeadless) -> WarmAttempt:
+        """A further attempt of the same conversation."""
+        assert self._conversation is not None
+        return WarmAttempt(
+            self._conversation,
+            prompt,
+            options,
+            self._recorder,
+            self._log,
+            self._on_permission,
+            resume_headless,
+        )
+
+    def ended(self, prompt: str, facts: AttemptFacts, *, repeats: bool) -> None:
+        assert self._conversation is not None
+        recorder = self._recorder
+        self._conversation.ended(prompt, facts, recorder.text, recorder.turns(), repeats=repeats)
+
+    async def open(self) -> None:
+        """Serve the process from now on."""
+        import anyio
+
+        self._tasks = anyio.create_task_group()
+        await self._tasks.__aenter__()
+        self._tasks.start_soon(self._processes[-1].serve)
+
+    async def close(self) -> tuple[EndedProcess, ...]:
+        """End the process, and what it has started; returns what had to be terminated beside it."""
+        for process in self._processes:
+            process.stop()
+        for process in self._processes:
+            await process.gone()
+        if self._tasks is not None:
+            await self._tasks.__aexit__(None, None, None)
+        return tuple(
+            one
+            for process in self._processes
+            for one in listed(process.ended, process.redactor)
+            if one.pid != process.pid
+        )
+
+    # What the conversation needs.
+
+    def plan_for(self, options: Options, conversation: Conversation) -> WarmPlan:
+        return self._write_plan(self._prepare(options))
+
+    def _prepare(self, options: Options) -> Context:
+        return prepare(options, transport="warm", asks=True, budget=self._lease.has_budget)
+
+    def _write_plan(self, context: Context) -> WarmPlan:
+        plan = build_warm(context, self._lease.endpoint_for(context))
+        write(plan)
+        return plan
+
+    async def place_for(self, conversation: Conversation) -> tuple[WarmPlan, WarmProcess]:
+        import anyio
+
+        assert self._plan is not None and self._tasks is not None
+        process = self._processes[-1]
+        if not process.alive or self._lease.is_dead:
+            self._plan = self.plan_for(conversation.options, conversation)
+            process = self._spawn(self._plan)
+            self._tasks.start_soon(process.serve)
+        conversation.process = process
+        with anyio.fail_after(conversation.options.start_timeout):
+            await process.open()
+        return self._plan, process
+
+    async def is_well(self, process: WarmProcess) -> bool:
+        return process.alive
+
+    def left(self, process: WarmProcess) -> None:
+        """The process is ended with the run."""
+
+    def _spawn(self, plan: WarmPlan) -> WarmProcess:
+        options = self._conversation.options if self._conversation is not None else Options()
+        process = WarmProcess(plan, grace=options.grace, line_limit=options.line_limit)
+        process.start()
+        self._processes.append(process)
+        return process
