@@ -11,15 +11,35 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterator
-from typing import Annotated, Protocol
+from typing import TYPE_CHECKING, Annotated, Protocol
 
 import msgspec
 
 from geminids.config.places import Places, private_dir
 from geminids.log import get_logger
-from geminids.spending.tokens import Tokens
 
-__all__ = ["LoggedRequest", "RequestFacts", "RequestLog", "read_request_log"]
+# For types only, so that `spending` is not loaded before the CLI is spawned.
+if TYPE_CHECKING:
+    from geminids.spending.tokens import Tokens
+
+    class RequestFacts(Tokens, Protocol):
+        """What the log needs to know about a request. The event `TokensUsed` has these attributes."""
+
+        @property
+        def at(self) -> int: ...
+        @property
+        def request(self) -> int | None: ...
+        @property
+        def role(self) -> str: ...
+        @property
+        def model(self) -> str | None: ...
+        @property
+        def requested_model(self) -> str | None: ...
+        @property
+        def status(self) -> int | None: ...
+
+
+__all__ = ["LoggedRequest", "RequestLog", "read_request_log"]
 
 _log = get_logger("gateway")
 
@@ -33,23 +53,6 @@ _MAX_LINE = 4096
 _MAX_NAME = 200
 # A negative count would reduce what other requests have used.
 _Count = Annotated[int, msgspec.Meta(ge=0)]
-
-
-class RequestFacts(Tokens, Protocol):
-    """What the log needs to know about a request. The event `TokensUsed` has these attributes."""
-
-    @property
-    def at(self) -> int: ...
-    @property
-    def request(self) -> int | None: ...
-    @property
-    def role(self) -> str: ...
-    @property
-    def model(self) -> str | None: ...
-    @property
-    def requested_model(self) -> str | None: ...
-    @property
-    def status(self) -> int | None: ...
 
 
 class LoggedRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
