@@ -100,7 +100,7 @@ def _is_broad(handler: ast.ExceptHandler) -> bool:
 
 
 def _is_visible(handler: ast.ExceptHandler) -> bool:
-    """Whether the handler logs, raises, or hands the exception to `our_fault` or `_broken`, which log it."""
+    """Whether the handler logs, raises, or hands the exception to a function that logs it."""
     for node in ast.walk(handler):
         if isinstance(node, ast.Raise):
             return True
@@ -112,6 +112,6 @@ def _is_visible(handler: ast.ExceptHandler) -> bool:
                 and called.value.id == "_log"
             ):
                 return True
-            if isinstance(called, ast.Name) and called.id in ("our_fault", "_broken", "_log"):
+            if isinstance(called, ast.Name) and called.id in ("ending_of_error", "our_fault", "_broken", "_log"):
                 return True
     return False

@@ -142,9 +142,7 @@ def start_owner(place: OwnerPlace, places: Places) -> subprocess.Popen[bytes]:
 
 
 def _environ(environ: Mapping[str, str], places: Places) -> dict[str, str]:
-    import geminids
-
     kept = {name: value for name, value in environ.items() if name in _KEPT or name.startswith(_KEPT_BEGINS)}
-    package = str(Path(geminids.__file__).parent.parent)
+    package = str(Path(__file__).parents[2])
     paths = [package, *filter(None, [environ.get("PYTHONPATH")])]
     return {**kept, "GEMINIDS_HOME": str(places.root), "PYTHONPATH": os.pathsep.join(paths)}
