@@ -112,6 +112,11 @@ def _is_visible(handler: ast.ExceptHandler) -> bool:
                 and called.value.id == "_log"
             ):
                 return True
-            if isinstance(called, ast.Name) and called.id in ("ending_of_error", "our_fault", "_broken", "_log"):
+            if isinstance(called, ast.Name) and called.id in (
+                "ending_of_error",
+                "our_fault",
+                "_broken",
+                "_log",
+            ):
                 return True
     return False
