@@ -25,8 +25,8 @@ __all__ = ["chat"]
 
 # Of the first prompt, not of all.
 _OF_THE_FIRST = ("files", "images", "instructions", "template", "variables", "videos")
-# Of a process of its own, or of a single run. In a configuration they are for `geminids run`.
-_NOT_HERE = ("fallback_models", "retries", "schema", "schema_tries", "session_id", "telemetry")
+# Of a process of its own, or of one prompt. In a configuration they are for `geminids run`.
+_NOT_HERE = ("schema", "schema_tries", "session_id", "telemetry")
 
 
 @click.command(cls=GroupedCommand, context_settings={"max_content_width": 110})
