@@ -17,7 +17,6 @@ _ALLOWED = {
     "events/from_acp.py": "a code, not a text",
     "events/from_stream.py": "the CLI's text, and a code",
     "launch/prepare.py": "shows a place once",
-    "run/reading.py": "the CLI repeats the gateway's message",
     "warm/prompt_answer.py": "the stop reason of the protocol",
     "wire/endings.py": "the CLI's text",
     "wire/stream_json.py": "a code, not a text",

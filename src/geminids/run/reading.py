@@ -34,8 +34,6 @@ OnLine = Callable[[str, Sequence[Event]], None]
 _LONGEST_STDERR_LINE = 1024 * 1024
 # A pipe of ours holds a megabyte; what a process that was kept says after that is not the CLI's.
 _MOST_DRAINED = 1024 * 1024
-# Enough of a stop message to recognise it when the CLI repeats it; the CLI escapes its later lines.
-_RECOGNISED = 40
 
 
 class Reading:
@@ -167,10 +165,9 @@ class Reading:
 
     def _told(self, remark: Remark) -> Event:
         retry = Retry(remark.attempt, remark.http_status) if remark.code == "retry" else None
-        # The CLI repeats the message with which the gateway stopped it. The end of the run has it already.
+        # Once the gateway has stopped the run, the CLI reports its own view of that. `Finished` has the reason.
         stop = self._stopping.reason
-        repeated = stop is not None and stop.kind == "gateway" and stop.text[:_RECOGNISED] in remark.message
-        level = "debug" if repeated else remark.level
+        level = "debug" if stop is not None and stop.kind == "gateway" else remark.level
         return self._recorder.notice(level, remark.code, remark.message, retry)
 
     def _too_long(self, lines: LineFramer, what: str) -> list[Event]:

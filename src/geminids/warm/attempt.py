@@ -109,13 +109,13 @@ class WarmAttempt:
                 if session is not None:
                     await session.set_model(options.model)
             except Refused as refused:
-                if not conversation.goes_cold(refused):
+                if not conversation.goes_headless(refused):
                     self._ending = ending_of_error(refused, options.cwd, self._recorder.redact)
             except TimeoutError:
                 text = f"timed out: the CLI did not open a session in {options.start_timeout:g} s"
                 self._stopping.begin(StopReason("start_timeout", text))
             except (Gone, RpcFailed, OSError, msgspec.DecodeError) as error:
-                self._ending = await conversation.why_not(error)
+                self._ending = await conversation.why_not_open(error)
         timed_out = self._opening.cancelled_caught and self._stopping.reason is None
         self._opening = None
         if timed_out:

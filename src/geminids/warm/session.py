@@ -36,7 +36,7 @@ __all__ = ["AcpSession", "Conversation", "GoOn", "Processes"]
 _log = get_logger("warm")
 
 GoOn = Literal["handover", "resume"]
-_COLD = "the conversation goes on by the headless transport, which resumes it from its file"
+_GOES_HEADLESS = "the conversation goes on by the headless transport, which resumes it from its file"
 
 
 class AcpSession(msgspec.Struct):
@@ -134,7 +134,7 @@ class Conversation:
         self._always = Always()
         self._claim = claim
         self._has_history = options.resume is not None
-        self._cold = False
+        self._is_headless = False
         self._cut: list[Cut] = []
         self._notices: list[tuple[Level, str, str]] = []
         self._ignored: tuple[Found, ...] = ()
@@ -145,16 +145,16 @@ class Conversation:
         if self._has_history:
             return
         try:
-            self.session = await self._sit()
+            self.session = await self._open_session()
         except Exception as error:
             _log.warning("the session could not be opened ahead; the next turn tries again", error=error)
             await self.leave()
 
     async def take(self) -> AcpSession | None:
         """A session for the next prompt; None if the conversation goes on headless."""
-        if self._cold:
+        if self._is_headless:
             return None
-        self._settle_handover()
+        self._check_handover()
         if self.session is not None and self.session.is_usable:
             if not self.lease.is_dead and await self._processes.is_well(self.session.process):
                 return self.session
@@ -162,7 +162,7 @@ class Conversation:
         if self._has_history or self._has_begun():
             return await self._go_on()
         await self.leave()
-        self.session = await self._sit()
+        self.session = await self._open_session()
         return self.session
 
     async def leave(self) -> None:
@@ -224,29 +224,29 @@ class Conversation:
         """The process that had the conversation is gone, never had it, or has forgotten a turn that was cut."""
         level: Level = "info" if self.session is not None and self.session.process.alive else "warning"
         await self.leave()
-        text = self._told_so_far() if self._processes.go_on == "handover" else None
+        text = self._text_so_far() if self._processes.go_on == "handover" else None
         if text is None:
-            self._cold = True
-            self._notices.append(("warning", "lane", _COLD))
+            self._is_headless = True
+            self._notices.append(("warning", "lane", _GOES_HEADLESS))
             return None
         before = self.session_id
-        self.session = await self._sit()
+        self.session = await self._open_session()
         self.handover, self._cut = text, []
         why = f"the conversation of session {before} was handed over to session {self.session_id}"
         self._notices.append((level, "lane", why))
         return self.session
 
-    def goes_cold(self, refused: Refused) -> bool:
+    def goes_headless(self, refused: Refused) -> bool:
         """Whether the conversation goes on headless, turn by turn, because the warm transport refused it."""
         if self.environ is not None or not refused.headless_can:
             # A headless run has this process's own variables: a caller who gave others runs it themselves.
             return False
-        self._cold = True
+        self._is_headless = True
         text = f"the headless transport is used, on which nobody is asked: {refused.failure.message}"
         self._notices.append(("warning", "lane", text))
         return True
 
-    async def _sit(self) -> AcpSession:
+    async def _open_session(self) -> AcpSession:
         import anyio
 
         plan, process = await self._processes.place_for(self)
@@ -284,9 +284,9 @@ class Conversation:
 
     def _has_begun(self) -> bool:
         """A first turn that was cut off is in the session's file, with what it did."""
-        return self.session is not None and self._told_so_far() is not None
+        return self.session is not None and self._text_so_far() is not None
 
-    def _told_so_far(self) -> str | None:
+    def _text_so_far(self) -> str | None:
         from geminids.warm.handover import conversation_text, with_more
 
         assert self.session_id is not None
@@ -294,7 +294,7 @@ class Conversation:
             return with_more(self.handover, self._cut)
         return conversation_text(self.session_id, self.options, self.environ, self._cut)
 
-    def _settle_handover(self) -> None:
+    def _check_handover(self) -> None:
         """After an error of the API, or a stop before any answer, the CLI forgets the prompt, and what came with it."""
         if self.handover and self.session_id is not None:
             from geminids.warm.handover import has_arrived
@@ -302,7 +302,7 @@ class Conversation:
             if has_arrived(self.session_id, self.options, self.environ):
                 self.handover = ""
 
-    async def why_not(self, error: Exception) -> Ending:
+    async def why_not_open(self, error: Exception) -> Ending:
         """Why no session could be opened, by what the CLI answered or left behind."""
         process = self.process
         if process is None:
