@@ -212,12 +212,12 @@ from geminids.config.places import Places
 from geminids.sessions.lock import try_hold
 lock = try_hold(sys.argv[2], "run-dead", places=Places(Path(sys.argv[1])))
 if sys.argv[3] == "fork" and os.fork() == 0:
-    print("forked", os.getpid(), lock.held, flush=True)
+    os.write(1, b"forked\\n")  # one write: with PYTHONUNBUFFERED the words of two `print` calls can mix
     time.sleep(300)
 if sys.argv[3] == "exec":
     import subprocess
     subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)"], close_fds=False)
-print("held", flush=True)
+os.write(1, b"held\\n")
 time.sleep(300)
 """
 
