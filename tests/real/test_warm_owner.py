@@ -370,3 +370,17 @@ def test_one_that_hangs_is_ended_from_outside(shell: Shell, soon: Any) -> None:
     assert "does not answer" in _why_cold(events)
     assert "which did not answer" in shell.warm("stop")
     assert soon(lambda: marked(os.environ[MARKER]) == [], 5)
+
+
+def test_a_schema_and_a_retry_with_warm(shell: Shell) -> None:
+    """The run stays warm: a failed attempt and an answer that does not fit are tried again there."""
+    world = shell.hosts.world
+    world.gateway.reply(status=503, error="overloaded")
+    world.gateway.reply(text="no JSON")
+    world.gateway.reply(text='{"age": 36}')
+    schema = '{"type": "object", "required": ["age"]}'
+    events = shell.run("--warm", "--schema", schema, "--retries", "1")
+    end = events[-1]
+    assert (end.outcome, end.value, end.attempts) == ("success", {"age": 36}, 3), end.failure
+    assert {event.lane for event in events if isinstance(event, Started)} == {"warm"}
+    assert not [event for event in events if isinstance(event, Notice) and event.code == "lane"]
