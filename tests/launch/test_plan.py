@@ -108,7 +108,7 @@ def test_an_older_release_is_refused(plan_of: Any, version: str) -> None:
 @pytest.mark.parametrize("version", ["0.54.0", "0.61.0", "0.99.0", "1.2.0"])
 def test_a_supported_or_newer_release_is_planned(plan_of: Any, version: str) -> None:
     """A release that nobody has tried is not refused."""
-    assert plan_of(version=version).release.version == version
+    assert plan_of(version=version).gemini.release.version == version
 
 
 def test_settings_go_into_a_private_home(plan_of: Any) -> None:

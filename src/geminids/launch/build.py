@@ -97,7 +97,6 @@ def build_warm(context: Context, endpoint: Endpoint | None) -> WarmPlan:
         ),
         env=env,
         cwd=context.cwd,
-        approval=context.options.approval,
         mode=settings.mode,
         model=context.options.model,
         gemini=context.gemini,
@@ -106,7 +105,6 @@ def build_warm(context: Context, endpoint: Endpoint | None) -> WarmPlan:
         secrets=_secrets(context, endpoint),
         verdicts=settings.verdicts,
         writes=_writes(context),
-        trusted=env.get(TRUST_WORKSPACE) == "true",
         neutralised=settings.neutralised,
     )
 

@@ -13,8 +13,7 @@ from geminids.launch.home import PrivateHome
 from geminids.launch.permissions import Verdicts
 from geminids.launch.scratch import StagedFiles
 from geminids.launch.workspace import Found
-from geminids.options import Approval
-from geminids.toolchain import Gemini, Release
+from geminids.toolchain import Gemini
 
 __all__ = ["Plan", "WarmPlan", "Writes"]
 
@@ -53,21 +52,16 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     neutralised: tuple[Found, ...] = ()
     """What was found in the folder and is ignored."""
 
-    @property
-    def release(self) -> Release:
-        return self.gemini.release
-
 
 Key = tuple[tuple[str, ...], frozenset[tuple[str, str]]]
 
 
 class WarmPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What an ACP process needs (`argv`, `env`), and what a session in it needs (`cwd`, `approval`, `model`)."""
+    """What an ACP process needs (`argv`, `env`), and what a session in it needs (`cwd`, `mode`, `model`)."""
 
     argv: tuple[str, ...]
     env: dict[str, str]
     cwd: str
-    approval: Approval
     mode: str
     """The mode that a session is set to: for `auto_edit` it is `default` with rules, since `autoEdit` asks nobody."""
     model: str | None
@@ -77,13 +71,7 @@ class WarmPlan(msgspec.Struct, frozen=True, kw_only=True):
     secrets: frozenset[str]
     verdicts: Verdicts
     writes: Writes
-    trusted: bool
-    """Whether the CLI trusts the folder: only if nothing in it would take effect then."""
     neutralised: tuple[Found, ...] = ()
-
-    @property
-    def release(self) -> Release:
-        return self.gemini.release
 
     @property
     def signs_in_sessions(self) -> bool:

@@ -62,12 +62,6 @@ class PromptAnswer:
         """Whether the agent has come to its end by itself."""
         return self.stopped is not None and self.stopped.reason == "end_turn"
 
-    @property
-    def counts(self) -> tuple[int | None, int | None]:
-        """Input and output as the answer tells them."""
-        counts = self.stopped.counts if self.stopped else None
-        return (counts.input_tokens, counts.output_tokens) if counts else (None, None)
-
     def judged(
         self,
         options: Options,
@@ -79,7 +73,6 @@ class PromptAnswer:
     ) -> Ending:
         """What the turn was, where nobody has stopped it."""
         error, process = self.failed.error if self.failed else None, self._session.process
-        counted = self.stopped is not None and self.stopped.counts is not None
         return judge_turn(
             TurnEvidence(
                 stop_reason=self.stopped.reason if self.stopped else None,
@@ -91,7 +84,6 @@ class PromptAnswer:
                 turns=turns,
                 max_turns=options.max_turns,
                 tool_calls=tool_calls,
-                tokens=sum(count or 0 for count in self.counts) if counted else None,
                 thinking_only=thinking_only,
                 recorded=recorded,
                 stderr="".join(self.stderr)[-_MOST_STDERR:] or (process.stderr_tail if self.gone else ""),

@@ -17,7 +17,6 @@ __all__ = [
     "Cancel",
     "ClientInfo",
     "Content",
-    "Counts",
     "Image",
     "Initialize",
     "NewSession",
@@ -180,18 +179,10 @@ def _line(message: dict[str, Any]) -> bytes:
 _T = TypeVar("_T")
 
 
-class Counts(msgspec.Struct, frozen=True, kw_only=True):
-    """The tokens of a prompt, without cached ones and thinking."""
-
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-
-
 class Stopped(msgspec.Struct, frozen=True, kw_only=True):
-    """How a prompt ended, and its tokens where they are told."""
+    """How a prompt ended."""
 
-    reason: str
-    counts: Counts | None = None
+    reason: str = msgspec.field(name="stopReason")
 
 
 class Opened(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -207,24 +198,9 @@ class Opened(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return model if isinstance(model, str) else None
 
 
-class _Quota(msgspec.Struct, frozen=True, kw_only=True):
-    token_count: Counts | None = None
-
-
-class _StopResult(msgspec.Struct, frozen=True, kw_only=True):
-    stop_reason: str = msgspec.field(name="stopReason")
-    meta: Any = msgspec.field(name="_meta", default=None)
-
-
 def stopped_of(result: bytes | msgspec.Raw) -> Stopped:
     """How a prompt ended; raises `msgspec.DecodeError` for what says nothing of it."""
-    found = _read(result, _StopResult)
-    quota = found.meta.get("quota") if isinstance(found.meta, dict) else None
-    try:
-        counts = msgspec.convert(quota, _Quota).token_count if quota else None
-    except msgspec.ValidationError:
-        counts = None
-    return Stopped(reason=found.stop_reason, counts=counts)
+    return _read(result, Stopped)
 
 
 def opened_of(result: bytes | msgspec.Raw) -> Opened:

@@ -62,7 +62,6 @@ class TurnEvidence(Remains, frozen=True, kw_only=True):
     """Model turns so far, counted as `max_turns` counts them."""
     max_turns: int | None = None
     tool_calls: int = 0
-    tokens: int | None = None
     """Input and output of `_meta.quota`."""
     thinking_only: bool = False
     """Since the last tool there were thoughts, and no text."""
