@@ -108,11 +108,9 @@ class ChatTurn(EventStream):
         retries = self._loop.retries
         facts = self._loop.facts or [AttemptFacts(ending=ending, session_id=self._starter.session_id)]
         finished = self._recorder.finished(ending, facts, began=self.began, value=retries.plain)
-        result = self._recorder.result_of(finished)
         value = retries.value if ending.outcome == "success" else None
-        self._result = msgspec.structs.replace(result, value=value)
+        self._result = msgspec.structs.replace(self._recorder.finish(finished), value=value)
         self._on_end(self._result)
-        self._recorder.finish(finished)
 
 
 class _TurnStarter:
@@ -151,8 +149,7 @@ class _TurnStarter:
         return self.first(prompt, options)
 
     def ended(self, prompt: str, facts: AttemptFacts, *, repeats: bool) -> None:
-        recorder = self._recorder
-        self._conversation.ended(prompt, facts, recorder.text, recorder.turns(), repeats=repeats)
+        self._conversation.ended(prompt, facts, self._recorder, repeats=repeats)
 
     async def open(self) -> None:
         """The pool serves the process."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 import msgspec
 
 from geminids.errors import GeminidsError, SessionError
-from geminids.events.model import Level, Turn
+from geminids.events.model import Level
 from geminids.launch.errors import Refused
 from geminids.launch.permissions import Verdicts
 from geminids.launch.plan import WarmPlan
@@ -20,6 +20,7 @@ from geminids.options import Approval, Options, make_options
 from geminids.run.attempt import AttemptFacts, workspace_notices
 from geminids.run.claim import Claim
 from geminids.run.lease import RunLease
+from geminids.run.recorder import RunRecorder
 from geminids.run.result import ending_of_error
 from geminids.warm.always import Always
 from geminids.warm.connection import RpcFailed
@@ -316,16 +317,16 @@ class Conversation:
             )
         return judge_opening(None, str(error) or None, None, process.stderr_tail, process.exit_code)
 
-    def ended(
-        self, prompt: str, facts: AttemptFacts, text: str, turns: tuple[Turn, ...], *, repeats: bool
-    ) -> None:
+    def ended(self, prompt: str, facts: AttemptFacts, recorder: RunRecorder, *, repeats: bool) -> None:
         """An attempt is over. `repeats`: the same prompt is sent again, so what came of it need not be handed over."""
         self.session_id = facts.session_id or self.session_id
         ok = facts.ending.outcome == "success"
-        self._has_history = self._has_history or bool(text) or ok
+        self._has_history = self._has_history or ok or bool(recorder.text)
         if ok:
             self.handover, self._cut = "", []
-        elif not repeats and (text or any(turn.tools for turn in turns)):
+            return
+        turns = () if repeats else recorder.turns()
+        if any(turn.text or turn.tools for turn in turns):
             from geminids.warm.handover import Cut
 
             # The CLI takes back a turn that was stopped or failed; the model shall know of it all the same.

@@ -117,8 +117,7 @@ class SingleRun:
 
     def ended(self, prompt: str, facts: AttemptFacts, *, repeats: bool) -> None:
         assert self._conversation is not None
-        recorder = self._recorder
-        self._conversation.ended(prompt, facts, recorder.text, recorder.turns(), repeats=repeats)
+        self._conversation.ended(prompt, facts, self._recorder, repeats=repeats)
 
     async def open(self) -> None:
         """Serve the process from now on."""
