@@ -13,7 +13,7 @@ from geminids.run.run import Run
 from geminids.run.wanted import schema_option
 
 if TYPE_CHECKING:
-    from geminids.run.transport import MakeWarm
+    from geminids.run.starter import MakeWarm
     from geminids.spending import Budget
     from geminids.warm.permission import OnPermission
 
@@ -50,7 +50,7 @@ async def ask(
     on_permission: OnPermission | None = None,
     **fields: Any,
 ) -> Result:
-    """Run the agent to its end. Never raises for how that was."""
+    """Run the agent to its end. A failed run is reported in the result, not raised."""
     async with open_run(prompt, options, on_permission=on_permission, **fields) as run:
         await _drain(run)
     return run.result

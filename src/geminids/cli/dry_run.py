@@ -11,7 +11,7 @@ from geminids.launch.errors import Refused
 from geminids.launch.gateway_env import PLACEHOLDER
 from geminids.launch.prepare import prepare
 from geminids.options import Options
-from geminids.run.transport import with_one_try_per_request
+from geminids.run.starter import with_one_try_per_request
 
 __all__ = ["say_refused", "show"]
 

@@ -35,7 +35,7 @@ class AttemptFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the events hold all that the session's journal does."""
     decisions: tuple[Decision, ...] = ()
     usage: Usage | None = None
-    bill: Prices | None = None
+    prices: Prices | None = None
     finish_reason: str | None = None
     stall: Stall | None = None
     """What it waited for, if its silence ended it."""

@@ -106,7 +106,7 @@ class HeadlessAttempt:
             child.close_stdin()
         recorder.observer = self._stall.saw
         notices = [recorder.notice(*notice) for notice in workspace_notices(plan.neutralised)]
-        started = recorder.started(
+        started = recorder.make_started(
             session_id=plan.session_id or options.resume,
             model=options.model,
             cwd=plan.cwd,
@@ -178,7 +178,7 @@ class HeadlessAttempt:
                     tasks.start_soon(self._gateway.watch)
                 if self._unsent:
                     tasks.start_soon(self.child.feed, self._unsent)
-                # psutil takes 34 ms: they pass while the CLI loads, not when it has gone.
+                # Import psutil (34 ms) now, while the CLI loads, and not at its exit.
                 from geminids.process import stop  # noqa: F401
 
                 await self._over.wait()
@@ -222,7 +222,7 @@ class HeadlessAttempt:
             ended=listed(self._ended, self._recorder.redactor),
             complete=self._sources.complete,
             usage=self._usage(),
-            bill=self._prices,
+            prices=self._prices,
             finish_reason=self._gateway.finish_reason if self._gateway is not None else None,
             stall=self._stall.stall,
         )
@@ -249,7 +249,7 @@ class HeadlessAttempt:
 
     @property
     def session_id(self) -> str | None:
-        """The session as the CLI has named it; one that was never begun has no id that anybody could resume."""
+        """The id that the CLI reported; before that, the id to resume, or None."""
         init = self.stream.init
         return init.session_id if init else self._options.resume
 
@@ -299,7 +299,7 @@ class _Judge:
         return self._gateway.halted if self._gateway is not None else None
 
     def ending(self, exit_code: int | None) -> Ending:
-        """What it was."""
+        """How the attempt ended."""
         stopping, halted = self._stopping, self.halted
         if halted is not None and not self._said_success:
             # The gateway blocked a request: report our reason, not the error that the CLI derives from it.

@@ -28,7 +28,7 @@ __all__ = ["AttemptLoop", "Starter"]
 
 _log = get_logger("run")
 
-# The session has what was put around the caller's prompt, and our own prompts are plain text.
+# Reset for further prompts: the session has the template and the files already, and our own prompts are plain text.
 _SENT_BEFORE: dict[str, Any] = {
     "template": None,
     "variables": {},
@@ -54,7 +54,7 @@ class Starter(Protocol):
     async def open(self) -> None:
         """The attempts are driven from now on."""
 
-    def ended(self, prompt: str, facts: AttemptFacts, *, repeats: bool) -> None:
+    def attempt_ended(self, prompt: str, facts: AttemptFacts, *, repeats: bool) -> None:
         """An attempt that sent `prompt` is over; `repeats` if the next one sends the same prompt again."""
 
     async def close(self) -> tuple[EndedProcess, ...]:
@@ -119,7 +119,7 @@ class AttemptLoop:
         while True:
             facts = await self._attempt_facts()
             if not self.retries.possible:
-                self._starter.ended(self._sent, facts, repeats=False)
+                self._starter.attempt_ended(self._sent, facts, repeats=False)
                 return facts.ending
             decided = await self._decide(facts)
             if decided.why_not is not None:
@@ -127,7 +127,7 @@ class AttemptLoop:
             after = decided.next if self._stop is None else None
             ending = decided.ending if after is None else await self._start_next(decided.ending, after)
             if ending is not None:
-                self._starter.ended(self._sent, facts, repeats=False)
+                self._starter.attempt_ended(self._sent, facts, repeats=False)
                 return ending
 
     async def _attempt_facts(self) -> AttemptFacts:
@@ -168,7 +168,7 @@ class AttemptLoop:
         return await anyio.to_thread.run_sync(decide) if self.retries.has_schema else decide()
 
     def _of_the_whole(self, facts: AttemptFacts) -> Ending:
-        """A later attempt had what was left of `timeout`; the caller knows the whole."""
+        """The ending with the run's whole `timeout`, not the time that was left for the last attempt."""
         whole = self.retries.options.timeout
         if facts.stop is None or facts.stop.kind != "timeout" or whole is None or len(self.facts) == 1:
             return facts.ending
@@ -210,7 +210,6 @@ class AttemptLoop:
         return ending
 
     def _begin(self, after: NextAttempt) -> None:
-        self._starter.ended(self._sent, self.facts[-1], repeats=after.prompt is None)
         prompt = after.prompt or self._prompt
         self._recorder.attempt += 1
         try:
@@ -218,6 +217,7 @@ class AttemptLoop:
         except BaseException:
             self._recorder.attempt -= 1
             raise
+        self._starter.attempt_ended(self._sent, self.facts[-1], repeats=after.prompt is None)
         self._sent = prompt
         self.retries.started(after)
 

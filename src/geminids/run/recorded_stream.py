@@ -66,7 +66,7 @@ class _Reading:
         stamps = (_ms(line.timestamp) for line in lines if not isinstance(line, Odd))
         self._began = self._latest = next((at for at in stamps if at is not None), 0)
         self._recorder.run_id = self._recorder.run_id or "run-0"
-        started = self._recorder.started(
+        started = self._recorder.make_started(
             at=self._began,
             session_id=init.session_id,
             model=init.model,
@@ -105,7 +105,7 @@ class _Reading:
         at = max(self._latest, (_ms(result.timestamp) if result else None) or 0)
         ending = self._ending(stats)
         facts = AttemptFacts(ending=ending, session_id=self._stream.session_id, usage=usage_of_stats(stats))
-        finished = self._recorder.finished(ending, [facts], began=0.0)
+        finished = self._recorder.make_finished(ending, [facts], began=0.0)
         told = stats.duration_ms if stats else None
         took = at - (self._began or 0) if told is None else told
         return msgspec.structs.replace(finished, at=at, duration_ms=took)

@@ -32,8 +32,8 @@ _log = get_logger("run")
 class RunRecorder(EventNumbers):
     """The only writer of a run's events.
 
-    Sources take numbers from it and hand their events to `emit`; translators take numbers themselves because a stamp
-    on emit would copy each event. `redactor` masks the secrets of the attempt that runs now.
+    Producers take numbers and the redactor from it, and hand their events to `emit`: to number or redact events there
+    would copy each of them. `redactor` masks the secrets of the attempt that runs now.
     """
 
     def __init__(self, run_id: str | None = None) -> None:
@@ -104,7 +104,7 @@ class RunRecorder(EventNumbers):
 
     # Its first event and its last.
 
-    def started(self, *, at: int | None = None, **fields: Any) -> Started:
+    def make_started(self, *, at: int | None = None, **fields: Any) -> Started:
         """Make the first event of an attempt; `fields` are those that are not the same for every event."""
         return Started(
             at=int(time.time() * 1000) if at is None else at,
@@ -115,7 +115,7 @@ class RunRecorder(EventNumbers):
             **fields,
         )
 
-    def finished(
+    def make_finished(
         self,
         ending: Ending,
         attempts: Sequence[AttemptFacts],
@@ -151,7 +151,7 @@ class RunRecorder(EventNumbers):
             decisions=tuple(decision for one in attempts for decision in one.decisions),
             value=value,
             stall=last.stall if ending.outcome == "timed_out" else None,
-            cost=last.bill.total([*spent.earlier, *spent.tokens], usage) if last.bill else None,
+            cost=last.prices.total([*spent.earlier, *spent.tokens], usage) if last.prices else None,
             finish_reason=last.finish_reason,
             discarded=tuple(spent.discarded),
         )
@@ -177,7 +177,7 @@ class RunRecorder(EventNumbers):
 
 
 _LIMIT = 4 * 1024 * 1024
-# A line of one byte makes an event of some two hundred.
+# Count at least this many bytes per event: a line of one byte becomes an object of about 200.
 _LEAST = 100
 
 

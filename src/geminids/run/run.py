@@ -19,9 +19,9 @@ from geminids.run.loop import AttemptLoop
 from geminids.run.reading import OnLine
 from geminids.run.recorder import RunRecorder
 from geminids.run.result import ending_of_error
+from geminids.run.starter import MakeWarm, RunStarter
 from geminids.run.stopping import StopReason, see_through
 from geminids.run.stream import BY_CALLER, EventStream
-from geminids.run.transport import MakeWarm, RunStarter
 from geminids.wire.endings import Ending
 
 if TYPE_CHECKING:
@@ -120,7 +120,8 @@ class Run(EventStream):
     @property
     def mark(self) -> str | None:
         """What every process of this run carries in its environment."""
-        return str(self._loop.attempt.mark) if self._loop.attempt else None
+        mark = self._loop.attempt.mark if self._loop.attempt else None
+        return None if mark is None else str(mark)
 
     def stop(self, reason: str = BY_CALLER) -> None:
         if self._loop.attempt is not None:
@@ -160,7 +161,7 @@ class Run(EventStream):
         else:
             self.stop()
         try:
-            # A caller in a hurry waits no grace, but is not let go before all is ended either.
+            # A cancelled caller skips the grace period, but still waits until every process has ended.
             await see_through(self._done, self.stop)
         finally:
             # The block's own error is not handed to the task group, which would wrap it.
@@ -210,7 +211,7 @@ class Run(EventStream):
         retries, claim = self._loop.retries, self._starter.claim
         fresh = claim.fresh is not None and self.options.fresh
         self._starter.release()
-        finished = self._recorder.finished(
+        finished = self._recorder.make_finished(
             ending, self._loop.facts, began=self._began, clear_session=fresh, value=retries.plain
         )
         value = retries.value if ending.outcome == "success" else None

@@ -131,7 +131,7 @@ class AcpTurn:
             self._finish()
 
     def ending(self) -> Ending:
-        """What it was."""
+        """How the turn ended."""
         stopping, gateway = self._stopping, self._gateway
         if gateway is not None and gateway.halted is not None:
             return ending_of(gateway.halted)
@@ -162,7 +162,7 @@ class AcpTurn:
             complete=self._sources.complete,
             decisions=tuple(self._desk.trail),
             usage=self._usage(),
-            bill=self._prices,
+            prices=self._prices,
             finish_reason=self._gateway.finish_reason if self._gateway is not None else None,
             stall=self._stall.stall,
         )
@@ -255,7 +255,7 @@ class AcpTurn:
         await self._stop.wait()
         since = self._shells.since
         if self._updates.tools_running or self._asks:
-            # The CLI keeps the call in its history and adds no answer to it, which the API refuses from then on.
+            # After a cancel the history has a tool call without a result, and the API rejects every later request.
             self._session.broken = True
         self._leave_asks()
         self.ended += await cancel(

@@ -16,8 +16,8 @@ from geminids.process.marker import Mark
 from geminids.run.attempt import Attempt, AttemptFacts
 from geminids.run.recorder import RunRecorder
 from geminids.run.result import ending_of_error
+from geminids.run.starter import ResumeHeadless
 from geminids.run.stopping import Stopping, StopReason, stopped_ending
-from geminids.run.transport import ResumeHeadless
 from geminids.warm.acp_turn import AcpTurn
 from geminids.warm.connection import Gone, RpcFailed
 from geminids.warm.permission import Desk, OnPermission
@@ -155,7 +155,7 @@ class WarmAttempt:
             return
         if is_command(self._prompt) and not options.literal:
             notices.append(recorder.notice("warning", "command", _AS_TEXT))
-        started = recorder.started(
+        started = recorder.make_started(
             session_id=session.session_id,
             model=options.model,
             cwd=session.cwd,

@@ -144,7 +144,7 @@ class Chat:
         return turn
 
     async def ask(self, prompt: str, **fields: Any) -> Result:
-        """Send a prompt and wait for its end. Never raises for how that was."""
+        """Send a prompt and wait for its end. A failed turn is reported in the result, not raised."""
         async with self.send(prompt, **fields) as turn:
             async for _ in turn:
                 pass
@@ -198,7 +198,7 @@ class Chat:
                 self.stop()
                 for turn in list(self._turns):
                     await turn.done.wait()
-                await self._conversation.leave()
+                await self._conversation.release_process()
                 self._conversation.close()
         finally:
             self._host.closed(self)

@@ -20,9 +20,9 @@ from geminids.run.loop import AttemptLoop
 from geminids.run.recorder import RunRecorder
 from geminids.run.result import Result, ending_of_error
 from geminids.run.retry import NextAttempt
+from geminids.run.starter import RunStarter
 from geminids.run.stopping import StopReason, see_through
 from geminids.run.stream import BY_CALLER, EventStream
-from geminids.run.transport import RunStarter
 from geminids.warm.attempt import WarmAttempt
 from geminids.warm.permission import OnPermission
 from geminids.warm.session import Conversation
@@ -56,7 +56,7 @@ class ChatTurn(EventStream):
         super().__init__(recorder)
         self.options = options
         self.began = time.monotonic()
-        """When it began, for `duration_ms`: whoever has waited for the chat to open may set it."""
+        """Start time for `duration_ms`; may be set earlier, to include the time that the chat took to open."""
         self.done: anyio.Event = anyio.Event()
         self._on_end = on_end
         self._stop: StopReason | None = None
@@ -107,7 +107,7 @@ class ChatTurn(EventStream):
             return
         retries = self._loop.retries
         facts = self._loop.facts or [AttemptFacts(ending=ending, session_id=self._starter.session_id)]
-        finished = self._recorder.finished(ending, facts, began=self.began, value=retries.plain)
+        finished = self._recorder.make_finished(ending, facts, began=self.began, value=retries.plain)
         value = retries.value if ending.outcome == "success" else None
         self._result = msgspec.structs.replace(self._recorder.finish(finished), value=value)
         self._on_end(self._result)
@@ -135,6 +135,7 @@ class _TurnStarter:
         return self._conversation.session_id
 
     def first(self, prompt: str, options: Options) -> Attempt:
+        """The attempt takes its session when it is driven: nothing is spawned here."""
         return WarmAttempt(
             self._conversation,
             prompt,
@@ -148,8 +149,8 @@ class _TurnStarter:
     def next(self, prompt: str, options: Options, after: NextAttempt) -> Attempt:
         return self.first(prompt, options)
 
-    def ended(self, prompt: str, facts: AttemptFacts, *, repeats: bool) -> None:
-        self._conversation.ended(prompt, facts, self._recorder, repeats=repeats)
+    def attempt_ended(self, prompt: str, facts: AttemptFacts, *, repeats: bool) -> None:
+        self._conversation.attempt_ended(prompt, facts, self._recorder, repeats=repeats)
 
     async def open(self) -> None:
         """The pool serves the process."""
@@ -160,7 +161,7 @@ class _TurnStarter:
 
     def _resume_headless(self, prompt: str, options: Options, session_id: str | None) -> Attempt:
         self._release()
-        self._conversation.let_go()
+        self._conversation.release_claim()
         # What the chat may spend is spent here too.
         lease = RunLease(
             msgspec.structs.replace(options, **dict.fromkeys(LIMITS)),

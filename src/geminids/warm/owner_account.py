@@ -80,6 +80,6 @@ class Account:
         if known is not None:
             recorder.run_id = known.run_id
         facts = [] if known is None else [AttemptFacts(ending=ending, session_id=known.session_id)]
-        finished = recorder.finished(ending, facts, began=began)
+        finished = recorder.make_finished(ending, facts, began=began)
         recorder.relay(self._before)
         self.result = recorder.finish(finished)

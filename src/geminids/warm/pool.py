@@ -18,8 +18,8 @@ from geminids.launch.prepare import prepare
 from geminids.launch.write import write
 from geminids.options import Options, make_options
 from geminids.run.cost import check_prices
+from geminids.run.starter import with_one_try_per_request
 from geminids.run.stopping import see_through
-from geminids.run.transport import with_one_try_per_request
 from geminids.run.wanted import schema_option
 from geminids.warm.chat import Chat
 from geminids.warm.permission import OnPermission

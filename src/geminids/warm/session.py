@@ -107,7 +107,7 @@ class Processes(Protocol):
 class Conversation:
     """A conversation. It is in one session at a time: of a warm process, or stored and resumed headless.
 
-    `handover` is put before the next prompt: the conversation so far, until the session is known to hold it.
+    `handover` is the earlier conversation as text, sent before each prompt until the new session has stored it.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class Conversation:
             self.session = await self._open_session()
         except Exception as error:
             _log.warning("the session could not be opened ahead; the next turn tries again", error=error)
-            await self.leave()
+            await self.release_process()
 
     async def take(self) -> AcpSession | None:
         """A session for the next prompt; None if the conversation goes on headless."""
@@ -162,12 +162,12 @@ class Conversation:
             self.session.process.stop()
         if self._has_history or self._has_begun():
             return await self._go_on()
-        await self.leave()
+        await self.release_process()
         self.session = await self._open_session()
         return self.session
 
-    async def leave(self) -> None:
-        """Let the session go: its shells are ended, its memory comes back with the process."""
+    async def release_process(self) -> None:
+        """End the session's shells and leave the process; a session's memory is freed with the process."""
         session, self.session = self.session, None
         process, self.process = self.process, None
         if (
@@ -192,10 +192,10 @@ class Conversation:
 
     def close(self) -> None:
         """The conversation is over."""
-        self.let_go()
+        self.release_claim()
         self.lease.close()
 
-    def let_go(self) -> None:
+    def release_claim(self) -> None:
         """Hold the session no longer."""
         self._claim.release()
 
@@ -217,14 +217,14 @@ class Conversation:
                 await session.set_mode(plan.mode)
             else:
                 # Its rules are others: the conversation goes on in a process that has them.
-                await self.leave()
+                await self.release_process()
         self.options = options
         self.verdicts = msgspec.structs.replace(self.verdicts, approval=mode)
 
     async def _go_on(self) -> AcpSession | None:
-        """The process that had the conversation is gone, never had it, or has forgotten a turn that was cut."""
+        """Move to a new session, or to headless, because the current one cannot be used or lacks the history."""
         level: Level = "info" if self.session is not None and self.session.process.alive else "warning"
-        await self.leave()
+        await self.release_process()
         text = self._text_so_far() if self._processes.go_on == "handover" else None
         if text is None:
             self._is_headless = True
@@ -240,7 +240,7 @@ class Conversation:
     def goes_headless(self, refused: Refused) -> bool:
         """Whether the conversation goes on headless, turn by turn, because the warm transport refused it."""
         if self.environ is not None or not refused.headless_can:
-            # A headless run has this process's own variables: a caller who gave others runs it themselves.
+            # A headless run would have our own environment, not the one that the caller gave.
             return False
         self._is_headless = True
         text = f"the headless transport is used, on which nobody is asked: {refused.failure.message}"
@@ -317,7 +317,9 @@ class Conversation:
             )
         return judge_opening(None, str(error) or None, None, process.stderr_tail, process.exit_code)
 
-    def ended(self, prompt: str, facts: AttemptFacts, recorder: RunRecorder, *, repeats: bool) -> None:
+    def attempt_ended(
+        self, prompt: str, facts: AttemptFacts, recorder: RunRecorder, *, repeats: bool
+    ) -> None:
         """An attempt is over. `repeats`: the same prompt is sent again, so what came of it need not be handed over."""
         self.session_id = facts.session_id or self.session_id
         ok = facts.ending.outcome == "success"

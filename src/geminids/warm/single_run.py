@@ -17,8 +17,8 @@ from geminids.run.attempt import AttemptFacts, workspace_notices
 from geminids.run.claim import Claim
 from geminids.run.lease import RunLease
 from geminids.run.recorder import RunRecorder
+from geminids.run.starter import ResumeHeadless
 from geminids.run.stopping import listed
-from geminids.run.transport import ResumeHeadless
 from geminids.warm.attempt import WarmAttempt
 from geminids.warm.permission import OnPermission
 from geminids.warm.process import WarmProcess
@@ -79,7 +79,7 @@ class SingleRun:
         process = conversation.process = self._spawn(plan)
         recorder.redactor = process.redactor
         notices = [recorder.notice(*notice) for notice in workspace_notices(plan.neutralised)]
-        started = recorder.started(
+        started = recorder.make_started(
             session_id=None,
             model=options.model,
             cwd=plan.cwd,
@@ -115,9 +115,9 @@ class SingleRun:
             resume_headless,
         )
 
-    def ended(self, prompt: str, facts: AttemptFacts, *, repeats: bool) -> None:
+    def attempt_ended(self, prompt: str, facts: AttemptFacts, *, repeats: bool) -> None:
         assert self._conversation is not None
-        self._conversation.ended(prompt, facts, self._recorder, repeats=repeats)
+        self._conversation.attempt_ended(prompt, facts, self._recorder, repeats=repeats)
 
     async def open(self) -> None:
         """Serve the process from now on."""

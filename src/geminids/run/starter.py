@@ -47,7 +47,7 @@ class WarmRun(Protocol):
         """Start the first attempt, or return why the run cannot be warm."""
 
     def next(self, prompt: str, options: Options, resume_headless: ResumeHeadless) -> Attempt: ...
-    def ended(self, prompt: str, facts: AttemptFacts, *, repeats: bool) -> None: ...
+    def attempt_ended(self, prompt: str, facts: AttemptFacts, *, repeats: bool) -> None: ...
     async def open(self) -> None: ...
     async def close(self) -> tuple[EndedProcess, ...]: ...
 
@@ -114,9 +114,9 @@ class RunStarter:
         resumed = msgspec.structs.replace(options, resume=session_id, session_id=None, fresh=False)
         return self._start_headless(prompt, self._claim_stored(resumed))
 
-    def ended(self, prompt: str, facts: AttemptFacts, *, repeats: bool) -> None:
+    def attempt_ended(self, prompt: str, facts: AttemptFacts, *, repeats: bool) -> None:
         if self._warm is not None:
-            self._warm.ended(prompt, facts, repeats=repeats)
+            self._warm.attempt_ended(prompt, facts, repeats=repeats)
 
     async def open(self) -> None:
         if self._warm is not None:
@@ -164,7 +164,7 @@ class RunStarter:
         return attempt
 
     def _start_warm(self, prompt: str, options: Options, make_warm: MakeWarm) -> Attempt | None:
-        """The attempt in which somebody is asked; None, and a notice, if this run cannot have it."""
+        """Start a warm attempt; emit a notice and return None if this run cannot be warm."""
         warm = make_warm(self._recorder, self.claim, self.lease, self._log)
         started = warm.first(prompt, options, self.resume_headless)
         if isinstance(started, str):
@@ -195,7 +195,7 @@ class RunStarter:
         return self._claim_named(options, options.session_id)
 
     def _claim_named(self, options: Options, session_id: str) -> Options:
-        """The session whose id the caller has chosen: the CLI begins none twice."""
+        """The CLI refuses to create a session whose id exists: resume it, or delete its empty file."""
         info = _find_session(session_id, options)
         if info is None:
             return options
@@ -203,7 +203,7 @@ class RunStarter:
             resumed = msgspec.structs.replace(options, resume=session_id, session_id=None, fresh=False)
             return self._claim_stored(resumed)
         if info.damaged or info.started is None or info.started < self._since:
-            raise SessionError(f"session {session_id} is there already, and cannot be gone on with")
+            raise SessionError(f"session {session_id} already exists and cannot be resumed")
         # The attempt before began it and took its only prompt back. The same prompt is sent again now.
         Path(info.file).unlink(missing_ok=True)
         return options
