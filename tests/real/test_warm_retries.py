@@ -18,6 +18,8 @@ PER_DAY = {
     "violations": [{"quotaId": "GenerateRequestsPerDayPerProjectPerModel-FreeTier"}],
 }
 TOUCH = ("run_shell_command", {"command": "echo once >> made.txt"})
+# Not gemini-2.5-flash: 0.54.4 sends requests for it to gemini-3.5-flash.
+FALLBACK = "gemini-2.5-flash-lite"
 OPTIONS: dict[str, Any] = {"model": "gemini-2.5-pro", "approval": "default"}
 
 
@@ -112,11 +114,11 @@ def test_a_fallback_model_asks_for_permission(world: Any, how: str) -> None:
     world.gateway.reply(status=429, error="Resource exhausted", details=[PER_DAY])
     world.gateway.reply(calls=[TOUCH])
     world.gateway.reply(text="done")
-    result, events = run_or_chat(world, how, fallback_models=("gemini-2.5-flash",))
+    result, events = run_or_chat(world, how, fallback_models=(FALLBACK,))
     assert (result.outcome, result.answer, result.attempts) == ("success", "done", 2), result.failure
     check_order(events, 2)
-    assert models(world) == ["gemini-2.5-pro", "gemini-2.5-flash", "gemini-2.5-flash"]
-    assert [start.model for start in of_type(events, Started)] == ["gemini-2.5-pro", "gemini-2.5-flash"]
+    assert models(world) == ["gemini-2.5-pro", FALLBACK, FALLBACK]
+    assert [start.model for start in of_type(events, Started)] == ["gemini-2.5-pro", FALLBACK]
     assert [asked.attempt for asked in of_type(events, PermissionAsked)] == [2]
     assert made(world) == ["once"]
 
@@ -172,7 +174,7 @@ def test_the_next_turn_has_the_chats_own_model(world: Any) -> None:
     world.gateway.reply(text="plain")
 
     async def main() -> list[geminids.Result]:
-        options = world.options(**OPTIONS, fallback_models=("gemini-2.5-flash",))
+        options = world.options(**OPTIONS, fallback_models=(FALLBACK,))
         async with geminids.Pool(options) as pool, pool.chat() as chat:
             first = await chat.ask("hello")
             return [first, await chat.ask("who?", schema=Person), await chat.ask("and now?")]
@@ -181,7 +183,7 @@ def test_the_next_turn_has_the_chats_own_model(world: Any) -> None:
     assert (first.answer, first.value, first.attempts) == ("from flash", None, 2), first.failure
     assert second.value == Person("Ada", 36), second.failure
     assert (third.answer, third.value) == ("plain", None)
-    assert models(world) == ["gemini-2.5-pro", "gemini-2.5-flash", "gemini-2.5-pro", "gemini-2.5-pro"]
+    assert models(world) == ["gemini-2.5-pro", FALLBACK, "gemini-2.5-pro", "gemini-2.5-pro"]
     last = [one for one in world.gateway.requests if one.method == "stream"][-1]
     assert "hello" in str(last.user_texts) and "JSON Schema" not in last.last_user_text
 
