@@ -127,7 +127,7 @@ class Prices:
         if self._has_failed:
             return None, None
         try:
-            from geminids.spending import price_of
+            from geminids.spending.prices import price_of
 
             # 0 is a time that nobody knows.
             day = datetime.fromtimestamp(at / 1000, UTC).date() if at else None
