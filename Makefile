@@ -10,7 +10,7 @@ export GEMINIDS_HOME ?= $(CURDIR)/.geminids
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 BIN := .venv/bin
-COVERED := tests/wire tests/events tests/dialects  # these rooms are pure: their own tests must reach every branch
+COVERED := tests/gemini/protocol tests/events tests/dialects  # these rooms are pure: their own tests must reach every branch
 PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
 .PHONY: setup run test test-deep matrix check format reference referees bench bench-quick clean

@@ -55,7 +55,7 @@ def _of_a_run(count: int) -> float:
     """Nanoseconds for each request of a run that is over: its tokens are known, its cost is asked for."""
     from geminids import Options
     from geminids.events.model import TokensUsed
-    from geminids.run.cost import Prices
+    from geminids.run.accounting.cost import Prices
 
     requests = [
         TokensUsed(

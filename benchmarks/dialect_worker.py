@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 import psutil
 
 from benchmarks.worker import peak
-from geminids.dialects.conversion import Own
-from geminids.dialects.tongue import Tongue, tongue
+from geminids.dialects.convert import Own
+from geminids.dialects.dialect import Tongue, tongue
 from geminids.events.model import Event
-from geminids.run.recorded import open_recording
+from geminids.run.recordings.load import open_recording
 
 
 class _Mute:

@@ -16,10 +16,10 @@ from typing import Any
 
 from benchmarks.stream import mixed
 from benchmarks.table import Row, Side, say
-from geminids.dialects.conversion import Own, converted
-from geminids.dialects.tongue import TONGUES
+from geminids.dialects.convert import Own, converted
+from geminids.dialects.dialect import TONGUES
 from geminids.events.model import Finished, Started, TokensUsed, ToolFinished, ToolStarted, encode_event
-from geminids.run.recorded import open_recording
+from geminids.run.recordings.load import open_recording
 
 __all__ = ["run"]
 

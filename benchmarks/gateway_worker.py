@@ -74,11 +74,11 @@ def _quietly(serve: Any, client: socket.socket) -> None:
 
 def gateway(upstream: str) -> None:
     """A gateway with one lease. A line on stdin asks for the CPU time and the memory so far."""
-    from geminids.gateway.credential import ApiKey
-    from geminids.gateway.host import open_lease
+    from geminids.gateway.forward.credential import ApiKey
+    from geminids.gateway.forward.forward import Passing
+    from geminids.gateway.forward.network_settings import Way
     from geminids.gateway.lease import Lease
-    from geminids.gateway.passing import Passing
-    from geminids.gateway.way import Way
+    from geminids.gateway.registry import open_lease
 
     opened = open_lease(Lease(Passing(upstream, ApiKey(KEY), Way()), lambda told: None))
     opened.begin()

@@ -193,7 +193,7 @@ def _decode(file: Path) -> Callable[[], int]:
 
 def _claude(file: Path) -> Callable[[], int]:
     from geminids.dialects import claude
-    from geminids.wire.journal_replay import replay
+    from geminids.gemini.protocol.journal.replay import replay
 
     lines = file.read_bytes().splitlines()
     return lambda: len(list(claude.messages(replay(lines))))
@@ -201,7 +201,7 @@ def _claude(file: Path) -> Callable[[], int]:
 
 def _originals(file: Path) -> Callable[[], int]:
     from geminids.dialects import claude
-    from geminids.wire.journal_replay import replay
+    from geminids.gemini.protocol.journal.replay import replay
 
     lines = file.read_bytes().splitlines()
     return lambda: len([(one, one.original) for one in claude.messages(replay(lines))])
@@ -209,7 +209,7 @@ def _originals(file: Path) -> Callable[[], int]:
 
 def _streamed(file: Path) -> Callable[[], int]:
     from geminids.dialects import claude
-    from geminids.wire.journal_stream import open_journal
+    from geminids.gemini.protocol.journal.stream import open_journal
 
     return lambda: sum(1 for _ in claude.messages(open_journal(file).messages))
 

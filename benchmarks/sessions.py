@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from benchmarks.table import Row, Side, say
-from geminids.config.places import Places
+from geminids.config.paths import Places
 from geminids.sessions import Follower, find
 
 __all__ = ["run"]

@@ -15,10 +15,10 @@ import anyio
 
 import geminids
 from benchmarks.table import Row, Side, say
-from geminids.config.places import Places
+from geminids.config.paths import Places
 from geminids.gateway import Gateway
-from geminids.toolchain import Gemini, find
-from geminids.toolchain.install import install
+from geminids.gemini import Gemini, find
+from geminids.gemini.install.install import install
 
 __all__ = ["COMMAND", "MODEL", "PROMPT", "RELEASE", "User", "run"]
 

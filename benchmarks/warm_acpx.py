@@ -11,10 +11,10 @@ from pathlib import Path
 from benchmarks.start import PROMPT, User
 from benchmarks.table import say
 from benchmarks.warm_model import ANSWER
-from geminids.config.places import Places
+from geminids.config.paths import Places
 from geminids.errors import GeminidsError
-from geminids.toolchain.node import Node, managed_nodes
-from geminids.toolchain.npm import npm_for
+from geminids.gemini.install.npm import npm_for
+from geminids.gemini.locate.node import Node, managed_nodes
 
 __all__ = ["ACPX", "Acpx", "find_acpx"]
 

@@ -17,7 +17,7 @@ import pytest
 
 import geminids
 from geminids import Options, Result
-from geminids.config.places import Places
+from geminids.config.paths import Places
 from geminids.gateway import Gateway
 from geminids.process.marker import MARKER, new_mark
 from geminids.process.tree import marked
@@ -170,7 +170,7 @@ def installs() -> Places:
 @pytest.fixture(scope="session")
 def node(installs: Places) -> Path:
     """A Node that runs: the one on PATH, or where there is none, our own."""
-    from geminids.toolchain.node_install import install_node
+    from geminids.gemini.install.node import install_node
 
     found = shutil.which("node")
     return Path(found) if found else install_node(installs, print).path
@@ -229,7 +229,7 @@ def make_world(
     """Make a world for a release, which is installed where it is not there yet."""
 
     def make(version: str) -> World:
-        from geminids.toolchain.install import install
+        from geminids.gemini.install.install import install
 
         install(version, places=installs)
         world = World(version, tmp_path, geminids_gateway)

@@ -46,14 +46,14 @@ if TYPE_CHECKING:
     from geminids.events.stall import Stall, StallProcess
     from geminids.options import McpServer, Options, Permissions
     from geminids.outcome import Failure
-    from geminids.process.undumpable import protect_host
+    from geminids.process.hardening import protect_host
     from geminids.run.result import Result
     from geminids.run.run import Run
-    from geminids.sessions.tokens import ResumeToken, extract_resume_token, format_resume_line
+    from geminids.sessions.resume_token import ResumeToken, extract_resume_token, format_resume_line
     from geminids.spending import Budget, ModelRate, RateTier
     from geminids.warm.chat import Chat
     from geminids.warm.chat_turn import ChatTurn
-    from geminids.warm.permission import Said
+    from geminids.warm.permissions.decide import Said
     from geminids.warm.pool import Pool, ProcessStatus
 
 __all__ = [
@@ -117,16 +117,16 @@ _ROOMS = {
     "geminids.events.stall": ("Stall", "StallProcess"),
     "geminids.options": ("McpServer", "Options", "Permissions"),
     "geminids.outcome": ("Failure",),
-    "geminids.process.undumpable": ("protect_host",),
+    "geminids.process.hardening": ("protect_host",),
     "geminids.spending": ("Budget", "ModelRate", "RateTier"),
     "geminids.client": ("ask", "ask_sync", "open_run", "stream_sync"),
     "geminids.run.result": ("Result",),
     "geminids.run.run": ("Run",),
     "geminids.warm.chat": ("Chat",),
-    "geminids.warm.permission": ("Said",),
+    "geminids.warm.permissions.decide": ("Said",),
     "geminids.warm.pool": ("Pool", "ProcessStatus"),
     "geminids.warm.chat_turn": ("ChatTurn",),
-    "geminids.sessions.tokens": ("ResumeToken", "extract_resume_token", "format_resume_line"),
+    "geminids.sessions.resume_token": ("ResumeToken", "extract_resume_token", "format_resume_line"),
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names}
 

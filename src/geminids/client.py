@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from geminids.events.model import Event
 from geminids.options import Options, make_options
-from geminids.run.reading import OnLine
+from geminids.run.headless.reader import OnLine
 from geminids.run.result import Result
 from geminids.run.run import Run
-from geminids.run.wanted import schema_option
+from geminids.run.schema.answer_schema import schema_option
 
 if TYPE_CHECKING:
     from geminids.run.starter import MakeWarm
     from geminids.spending import Budget
-    from geminids.warm.permission import OnPermission
+    from geminids.warm.permissions.decide import OnPermission
 
 __all__ = ["ask", "ask_sync", "open_run", "stream_sync"]
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from geminids.adapters.agent_cli_sdk import PERMISSION_MODES, capabilities, execute, execute_sync
-from geminids.config.places import Places
+from geminids.config.paths import Places
 
 
 def test_modes() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from geminids import Options
 
-chat = import_module("geminids.cli.chat")
+chat = import_module("geminids.cli.commands.chat")
 
 
 def _chat(*flags: str, **how: Any) -> subprocess.CompletedProcess[str]:

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from geminids.cli.chat_keys import answered_by_key
+from geminids.cli.shared.keys import answered_by_key
 from geminids.events.model import PermissionAsked
-from geminids.views.chat import ChatView
-from geminids.warm.permission import Said
+from geminids.views.terminal.chat import ChatView
+from geminids.warm.permissions.decide import Said
 
 
 class Person:

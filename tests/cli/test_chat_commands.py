@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from geminids import Options
-from geminids.cli.chat_commands import Commands, Leave
-from geminids.cli.chat_thread import ChatThread
+from geminids.cli.chat.slash_commands import Commands, Leave
+from geminids.cli.chat.thread import ChatThread
 
 
 @pytest.fixture

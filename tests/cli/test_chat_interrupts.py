@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from geminids.cli.signals import HungUp, Interrupts
+from geminids.cli.shared.signals import HungUp, Interrupts
 
 
 def test_signals_wait_during_a_turn_and_raise_at_the_prompt() -> None:

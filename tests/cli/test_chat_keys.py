@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from geminids.cli import chat_keys
+from geminids.cli.shared import keys as chat_keys
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from geminids.cli.chat_lines import History, joined
+from geminids.cli.chat.lines import History, joined
 
 
 def test_history_outlives_a_chat(tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_a_prompt_that_ends_in_the_middle() -> None:
 
 _READS = """
 from pathlib import Path
-from geminids.cli.chat_lines import History, Typed
+from geminids.cli.chat.lines import History, Typed
 print("read:", [Typed(History(Path("none"))).read()])
 """
 

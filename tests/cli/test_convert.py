@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from geminids.dialects import record
-from geminids.dialects.tongue import TONGUES, speak
+from geminids.dialects.dialect import TONGUES, speak
 from geminids.events.model import encode_event
 from random_events import RECORDINGS, recorded
 from recordings import recorded as session_of

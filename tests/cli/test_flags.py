@@ -10,8 +10,8 @@ from typing import Any
 import click
 import pytest
 
-from geminids.cli.flags import given_by_flags
-from geminids.cli.run import run
+from geminids.cli.commands.run import run
+from geminids.cli.shared.flags import given_by_flags
 from geminids.config import load_options
 from geminids.config.fields import fields
 from geminids.options import CAPABILITIES, McpServer, Options, Permissions

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from geminids import encode_event
-from geminids.cli.record_files import RecordFiles
+from geminids.cli.shared.record_files import RecordFiles
 from geminids.dialects.record import check, decode, from_events
 from geminids.dialects.record.trajectory import of_events
 from geminids.errors import GeminidsError

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from geminids import Options
-from geminids.dialects.tongue import TONGUES
+from geminids.dialects.dialect import TONGUES
 
 _TOOL = (
     "tool = dict(tool_name='read_file', tool_id='t1', parameters={'file_path': 'a.txt'})\n"

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from geminids.config.places import Places
+from geminids.config.paths import Places
 from geminids.gateway.request_log import LoggedRequest, RequestLog
 from recordings import RECORDINGS
 

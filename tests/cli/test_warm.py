@@ -11,10 +11,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from geminids.config.places import Places
-from geminids.warm.owner_place import OwnerPlace
-from geminids.warm.owner_reach import reach_owner
-from geminids.warm.owner_wire import Hello, as_line
+from geminids.config.paths import Places
+from geminids.warm.owner.owner_place import OwnerPlace
+from geminids.warm.owner.owner_reach import reach_owner
+from geminids.warm.owner.owner_wire import Hello, as_line
 
 
 def _geminids(*words: str) -> subprocess.CompletedProcess[str]:
@@ -111,7 +111,7 @@ def test_a_bad_time_is_bad_usage(words: tuple[str, ...]) -> None:
 def test_a_client_loads_nothing_heavy_before_its_order_is_sent() -> None:
     """Neither an event loop, nor psutil, nor rich: the owner works while they are imported."""
     program = """
-import sys, geminids.cli.run, geminids.warm.owner_run
+import sys, geminids.cli.commands.run, geminids.warm.owner.owner_run
 print([name for name in ("anyio", "asyncio", "psutil", "rich", "h11", "trio", "tomlkit") if name in sys.modules])
 """
     done = subprocess.run(

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from geminids import OptionsError
-from geminids.config import edit
+from geminids.config import editor as edit
 
 _TEXT = """\
 # my own file
@@ -151,7 +151,7 @@ def test_two_at_once_lose_nothing(tmp_path: Path) -> None:
     """Four processes, each with its own values."""
     file = tmp_path / "config.toml"
     program = (
-        "import sys\nfrom geminids.config.edit import set_value\n"
+        "import sys\nfrom geminids.config.editor import set_value\n"
         "for i in range(8): set_value(sys.argv[1], f'env.V{sys.argv[2]}_{i}', 'x', private=True)"
     )
     writers = [subprocess.Popen([sys.executable, "-c", program, str(file), str(n)]) for n in range(4)]

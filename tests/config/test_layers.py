@@ -11,7 +11,7 @@ import pytest
 
 from geminids import Options, OptionsError
 from geminids.config.fields import fields
-from geminids.config.reach import may_set
+from geminids.config.project_limits import may_set
 
 
 def test_nothing_said_is_the_default(desk: Any) -> None:
@@ -263,7 +263,7 @@ def test_a_value_that_narrows_nothing_of_its_kind_never_raises() -> None:
 def test_reading_no_files_costs_next_to_nothing(tmp_path: Path) -> None:
     """Neither a TOML reader nor platformdirs is loaded where there is no file."""
     program = (
-        "import sys\nfrom geminids.config.layers import load_options\n"
+        "import sys\nfrom geminids.config.loader import load_options\n"
         f"load_options({str(tmp_path)!r}, environ={{'HOME': '/nowhere'}})\n"
         "print([name for name in ('tomllib', 'tomlkit', 'platformdirs', 'difflib')"
         " if name in sys.modules])"

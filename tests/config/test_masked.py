@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from geminids import McpServer, Options
-from geminids.cli.config import masked
+from geminids.cli.commands.config import masked
 
 
 def test_secrets_of_variables_headers_and_addresses_are_masked() -> None:

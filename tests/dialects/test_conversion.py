@@ -6,8 +6,8 @@ import functools
 
 import pytest
 
-from geminids.dialects.conversion import Own, converted
-from geminids.dialects.tongue import TONGUES, speak, tongue
+from geminids.dialects.convert import Own, converted
+from geminids.dialects.dialect import TONGUES, speak, tongue
 from geminids.events.model import encode_event
 from random_events import recorded
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from geminids import Cost, Finished, ModelCost, ModelUsage, Usage
+from geminids.dialects.dialect import TONGUES, speak
 from geminids.dialects.otel.attributes import finished_attributes
-from geminids.dialects.tongue import TONGUES, speak
 
 PAID = Cost(
     usd=Decimal("0.0027375"),

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from geminids.dialects.tongue import TONGUES, speak, tongue
+from geminids.dialects.dialect import TONGUES, speak, tongue
 from geminids.errors import GeminidsError
 from geminids.events.model import AnyEvent, Event, Finished, Started, Text, ToolFinished, ToolStarted
 from random_events import RECORDED, any_events, lawful_runs, recorded, text_of

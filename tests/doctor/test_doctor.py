@@ -16,7 +16,7 @@ import pytest
 
 from fake_sign_ins import authorized_user_file
 from geminids import Options
-from geminids.config.places import Places
+from geminids.config.paths import Places
 from geminids.doctor import Check, check_environment, would_work
 from geminids.process.marker import MARKER, Mark
 

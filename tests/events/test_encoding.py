@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from geminids import decode_event, encode_event
-from geminids.dialects.tongue import TONGUES, speak
+from geminids.dialects.dialect import TONGUES, speak
 from geminids.events.model import Started, Text
 from random_events import recorded
 

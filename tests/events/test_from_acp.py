@@ -9,13 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from geminids import Text, Thought, ToolFinished, ToolStarted, encode_event
-from geminids.events.from_acp import AcpTranslator, tool_name, unified
-from geminids.events.from_acp_journal import WarmJournalTranslator
 from geminids.events.model import Event, Notice, TokensUsed
 from geminids.events.numbering import EventNumbers
+from geminids.events.translate.acp import AcpTranslator, tool_name, unified
+from geminids.events.translate.acp_journal import WarmJournalTranslator
+from geminids.gemini.protocol.acp.messages import ToolCall, Unknown, Update
+from geminids.gemini.protocol.journal.records import decode_message
 from geminids.redact import Redactor
-from geminids.wire.acp import ToolCall, Unknown, Update
-from geminids.wire.journal import decode_message
 
 SECRET = "hunter2hunter2"
 

@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from geminids import Thought, TokensUsed, ToolFinished, ToolStarted
-from geminids.events.from_journal import JournalTranslator, Truth, at_of, truth_of, with_truth
 from geminids.events.model import Change
 from geminids.events.numbering import EventNumbers
+from geminids.events.translate.journal import JournalTranslator, Truth, at_of, truth_of, with_truth
+from geminids.gemini.protocol.journal.records import Header, Message, ToolCall, decode_record
 from geminids.redact import Redactor
-from geminids.wire.journal import Header, Message, ToolCall, decode_record
 from recordings import RECORDINGS, all_files, recorded
 
 JOURNALS = ("0.61.0", "0.41.2")

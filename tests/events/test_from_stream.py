@@ -10,10 +10,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from geminids import Notice, Text, ToolFinished, ToolStarted, decode_event, encode_event
-from geminids.events.from_stream import StreamTranslator
 from geminids.events.numbering import EventNumbers
-from geminids.redact import Redactor
-from geminids.wire.stream_json import (
+from geminids.events.translate.stream_json import StreamTranslator
+from geminids.gemini.protocol.stream_json import (
     ErrorLine,
     Init,
     Message,
@@ -23,6 +22,7 @@ from geminids.wire.stream_json import (
     ToolUse,
     decode_block,
 )
+from geminids.redact import Redactor
 
 SECRET = "hunter2hunter2"
 _TEXT = st.sampled_from(["", "hello ", "hunter2", "h", "unter2hunter2", SECRET, "é\n"])

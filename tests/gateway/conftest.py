@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from geminids.config.places import Places
+from geminids.config.paths import Places
 from geminids.gateway import Gateway
-from geminids.toolchain.install import install
+from geminids.gemini.install.install import install
 
 RunCli = Callable[..., list[dict[str, Any]]]
 

@@ -21,9 +21,9 @@ _PROGRAM = """
 import http.client, os, resource, socket, threading
 from geminids import GeminidsError
 from geminids.gateway import Gateway, Reply, Script
-from geminids.gateway.host import HostGateway
-from geminids.gateway.passing import Passing
-from geminids.gateway.way import Way
+from geminids.gateway.registry import HostGateway
+from geminids.gateway.forward.forward import Passing
+from geminids.gateway.forward.network_settings import Way
 
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
 taken = []
@@ -69,7 +69,7 @@ def _ask(gateway: Gateway) -> int:
 
 def test_too_many_wait_for_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """No more are accepted than there is room for; when one leaves, the next takes its place."""
-    monkeypatch.setattr("geminids.gateway.accepting.most_connections", lambda: 4)
+    monkeypatch.setattr("geminids.gateway.server.accept.most_connections", lambda: 4)
     with Gateway(Script((), default=Reply(text="hi"))) as gateway:
         silent = [socket.create_connection(("127.0.0.1", gateway.port)) for _ in range(20)]
         assert gateway.wait_until(lambda: gateway._open == 4)
@@ -102,7 +102,7 @@ def test_no_descriptor_for_the_api(tmp_path: Path) -> None:
     said = _run(
         tmp_path,
         """
-import geminids.gateway.client  # imported late: it needs descriptors, too
+import geminids.gateway.forward.client  # imported late: it needs descriptors, too
 with Gateway(Script((), default=Reply(text="hi"))) as api:
     with Gateway(Passing(api.url, "the-key", Way())) as gateway:
         ready = client(api)  # stays open: a descriptor that becomes free later would change the outcome
@@ -132,7 +132,7 @@ ended = []
 gone = threading.Event()
 gateway = Gateway(on_end=lambda why: (ended.append(why), gone.set()))
 gateway.listen()
-import anyio, geminids.gateway.accepting, geminids.gateway.connection
+import anyio, geminids.gateway.server.accept, geminids.gateway.server.connection
 import anyio._backends._asyncio
 fill()
 for start in (Gateway().listen, HostGateway):
@@ -172,7 +172,7 @@ def test_a_listener_that_is_closed_is_reported() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="network namespaces are Linux's")
 def test_no_loopback(tmp_path: Path) -> None:
     """A machine whose loopback interface is down is an error that says so."""
-    code = "from geminids.gateway.host import HostGateway; HostGateway()"
+    code = "from geminids.gateway.registry import HostGateway; HostGateway()"
     try:
         done = subprocess.run(
             ["unshare", "-rn", sys.executable, "-c", code], capture_output=True, text=True, timeout=60

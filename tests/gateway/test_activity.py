@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from geminids.gateway.activity import Activity, Sent, sketch_of
+from geminids.gateway.limits.activity import Activity, Sent, sketch_of
+from geminids.gateway.limits.roles import role_of
 from geminids.gateway.request import Request
-from geminids.gateway.roles import role_of
 
 Message = dict[str, Any]
 

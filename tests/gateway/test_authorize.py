@@ -11,11 +11,11 @@ from collections.abc import Iterator
 import pytest
 
 from geminids.gateway import Reply, Script
-from geminids.gateway.host import OpenLease, open_lease
 from geminids.gateway.lease import Lease
+from geminids.gateway.messages import Told
+from geminids.gateway.registry import OpenLease, open_lease
 from geminids.gateway.request import Api
-from geminids.gateway.scripted import Scripted
-from geminids.gateway.told import Told
+from geminids.gateway.script.scripted import Scripted
 
 STREAM = "/v1beta/models/gemini-test:streamGenerateContent?alt=sse"
 BODY = json.dumps({"contents": [{"role": "user", "parts": [{"text": "hello"}]}]}).encode()
@@ -116,7 +116,7 @@ def test_a_token_is_worth_nothing_after_its_run(run: Asking) -> None:
 
 def test_a_token_is_worth_nothing_at_another_hosts_gateway(run: Asking) -> None:
     """Each process has a gateway of its own, with tokens of its own."""
-    from geminids.gateway.host import HostGateway
+    from geminids.gateway.registry import HostGateway
 
     other = HostGateway()
     try:
@@ -253,7 +253,7 @@ def test_who_was_refused_is_let_go(run: Asking) -> None:
 
 def test_who_says_nothing_is_let_go(run: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
     """A first request that does not come is not waited for; a second one may take its time."""
-    monkeypatch.setattr("geminids.gateway.connection._PATIENCE", 0.2)
+    monkeypatch.setattr("geminids.gateway.server.connection._PATIENCE", 0.2)
     with socket.create_connection(("127.0.0.1", run.port), 10) as silent:
         silent.sendall(b"POST /v1beta/models HTT")
         assert silent.recv(1) == b""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from geminids.gateway.pace import Backoff
+from geminids.gateway.limits.rate_limiter import Backoff
 
 
 def test_what_the_api_says_holds() -> None:

@@ -6,10 +6,10 @@ import urllib.error
 import urllib.request
 
 from geminids.gateway import Reply
-from geminids.gateway.host import open_lease
 from geminids.gateway.lease import Lease
-from geminids.gateway.scripted import Scripted
-from geminids.gateway.told import Halt, Told
+from geminids.gateway.messages import Halt, Told
+from geminids.gateway.registry import open_lease
+from geminids.gateway.script.scripted import Scripted
 from geminids.spending import Budget
 from geminids.spending.budget import Hold, Spending
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geminids.errors import GeminidsError
-from geminids.gateway.cassette import load_cassette, read_cassette
-from geminids.gateway.cassette_lines import Answer, CassetteHeader, Exchange, Shelf, to_line
+from geminids.gateway.cassette.cassette import load_cassette, read_cassette
+from geminids.gateway.cassette.lines import Answer, CassetteHeader, Exchange, Shelf, to_line
 
 HEADER = to_line(CassetteHeader(cli="0.61.0", model="m"))
 _SCALARS = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(-1e6, 1e6) | st.text()

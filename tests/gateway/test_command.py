@@ -18,9 +18,9 @@ import pytest
 
 from fake_google import FakeGoogle
 from geminids.gateway import Reply
-from geminids.gateway.cassette import load_cassette
+from geminids.gateway.cassette.cassette import load_cassette
 
-COMMAND = [sys.executable, "-c", "from geminids.cli.gateway import gateway; gateway()"]
+COMMAND = [sys.executable, "-c", "from geminids.cli.commands.gateway import gateway; gateway()"]
 BODY = json.dumps({"contents": [{"role": "user", "parts": [{"text": "hello\x1b[31m there"}]}]}).encode()
 
 Start = Callable[..., "subprocess.Popen[str]"]

@@ -11,9 +11,9 @@ import anyio
 import pytest
 
 from fake_google import FakeGoogle
-from geminids.gateway.dial import dial
+from geminids.gateway.forward.connect import dial
+from geminids.gateway.forward.network_settings import Address, Way
 from geminids.gateway.upstream import UpstreamFault
-from geminids.gateway.way import Address, Way
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_bytes_go_at_once_and_a_silent_line_is_watched() -> None:
 
 def test_a_server_that_does_not_let_us_in(deaf: Address, monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection that is not made in time is a fault, not a wait without end."""
-    monkeypatch.setattr("geminids.gateway.dial._CONNECT_SECONDS", 0.3)
+    monkeypatch.setattr("geminids.gateway.forward.connect._CONNECT_SECONDS", 0.3)
     with pytest.raises(UpstreamFault) as caught:
         anyio.run(dial, deaf, Way())
     assert caught.value.kind == "connect"

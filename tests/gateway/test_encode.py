@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from geminids.gateway import Call, Reply, Request, Usage
-from geminids.gateway.encode import kind_of, parts_of, responses_of
+from geminids.gateway.script.encode import kind_of, parts_of, responses_of
 from geminids.gateway.upstream import Body, Cut, Head, Part, Stall, Wait
 
 

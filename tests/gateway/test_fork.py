@@ -17,12 +17,12 @@ import pytest
 
 from fake_google import FakeGoogle
 from geminids.gateway import Gateway, Reply, Script
-from geminids.gateway.credential import ApiKey
-from geminids.gateway.host import OpenLease, open_lease
+from geminids.gateway.forward.credential import ApiKey
+from geminids.gateway.forward.forward import Passing
+from geminids.gateway.forward.network_settings import Way
 from geminids.gateway.lease import Lease
-from geminids.gateway.passing import Passing
-from geminids.gateway.scripted import Scripted
-from geminids.gateway.way import Way
+from geminids.gateway.registry import OpenLease, open_lease
+from geminids.gateway.script.scripted import Scripted
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here"),

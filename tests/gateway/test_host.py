@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from geminids.gateway import Reply, Script
-from geminids.gateway.host import OpenLease, keep_open, open_lease
 from geminids.gateway.lease import TOKEN_PREFIX, Lease
-from geminids.gateway.scripted import Scripted
-from geminids.gateway.told import Answered, Halt, Told
+from geminids.gateway.messages import Answered, Halt, Told
+from geminids.gateway.registry import OpenLease, keep_open, open_lease
+from geminids.gateway.script.scripted import Scripted
 
 STREAM = "/v1beta/models/gemini-test:streamGenerateContent?alt=sse"
 

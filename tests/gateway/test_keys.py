@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from geminids.errors import KeyProblem
-from geminids.gateway.keys import read_key
+from geminids.gateway.access.api_key import read_key
 
 KEY = "AIzaSy" + "K3y-0f-a-T3st_" * 2
 

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from geminids.gateway import Reply
-from geminids.gateway.host import open_lease
 from geminids.gateway.lease import Lease
-from geminids.gateway.pace import Pace
+from geminids.gateway.limits.rate_limiter import Pace
+from geminids.gateway.messages import Answered, Halt, Told, Waiting
+from geminids.gateway.registry import open_lease
 from geminids.gateway.request import Request
-from geminids.gateway.scripted import Scripted
-from geminids.gateway.told import Answered, Halt, Told, Waiting
+from geminids.gateway.script.scripted import Scripted
 from geminids.gateway.upstream import Body, Head, Part
 from geminids.spending import Budget
 from geminids.spending.budget import Spending
@@ -118,7 +118,7 @@ def test_a_refusal_is_kept_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_too_early_for_the_rate_is_said_as_the_api_says_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """429 with the seconds that are left; nothing was sent, and nothing is spent but the first request."""
-    monkeypatch.setattr("geminids.gateway.pace.LONGEST", 0.2)
+    monkeypatch.setattr("geminids.gateway.limits.rate_limiter.LONGEST", 0.2)
     run = _Run([], Pace(1))
     assert run.ask()[0] == 200
     status, said = run.ask()

@@ -8,7 +8,7 @@ import pytest
 
 from geminids.errors import ScriptError
 from geminids.gateway import Reply, Script, load_script
-from geminids.gateway.load import read_script
+from geminids.gateway.script.load import read_script
 
 
 @pytest.mark.parametrize(

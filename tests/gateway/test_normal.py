@@ -9,9 +9,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from asked import body_of, context, result, user
-from geminids.gateway.normal import Normal, Normaliser
-from geminids.gateway.volatile import days_of, same_context
-from geminids.gateway.whereabouts import Mover, told_places
+from geminids.gateway.cassette.normalize import Normal, Normaliser
+from geminids.gateway.cassette.paths import Mover, told_places
+from geminids.gateway.cassette.volatile_values import days_of, same_context
 from geminids.redact import Redactor
 
 TODAY = [(2026, 11, 16)]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geminids.gateway.observe import Observer
+from geminids.gateway.forward.response_observer import Observer
 from geminids.spending.tokens import Counts
 
 EVENTS = "text/event-stream; charset=utf-8"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from geminids.gateway import Call, Reply, Request, offline_scene
-from geminids.gateway.offline import SCRIPTED_NOTE, Listing, read_listing, telling_file
+from geminids.gateway.script.demo import SCRIPTED_NOTE, Listing, read_listing, telling_file
 
 CONTEXT = "<session_context>\n- **Workspace Directories:**\n  - /w/project\n</session_context>"
 OLD_CONTEXT = "This is the Gemini CLI.\nI'm currently working in the directory: /w/project\n"

@@ -9,7 +9,7 @@ import pytest
 import trio
 import trio.testing
 
-from geminids.gateway.pace import LONGEST, Pace, pace_for
+from geminids.gateway.limits.rate_limiter import LONGEST, Pace, pace_for
 
 _PRO, _FLASH = "gemini-2.5-pro", "gemini-2.5-flash"
 
@@ -203,6 +203,6 @@ def test_one_pace_for_a_key_and_an_api() -> None:
     assert pace_for("key-of-the-test", "https://one.example", 30) is pace
     assert pace_for("another-key", "https://one.example") is not pace
     assert pace_for("key-of-the-test", "https://two.example") is not pace
-    from geminids.gateway import pace as module
+    from geminids.gateway.limits import rate_limiter as module
 
     assert "key-of-the-test" not in repr(vars(module))

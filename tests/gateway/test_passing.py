@@ -17,13 +17,13 @@ from fake_google import FakeGoogle, Fault
 from fake_sign_ins import LOGIN, FakeCodeAssist, FakeVertex
 from geminids.errors import GeminidsError
 from geminids.gateway import Gateway, Reply, Request
-from geminids.gateway.credential import ApiKey, CliLogin, VertexCredentials
-from geminids.gateway.host import open_lease
+from geminids.gateway.forward.credential import ApiKey, CliLogin, VertexCredentials
+from geminids.gateway.forward.forward import Passing, _Hiding, default_base_url
+from geminids.gateway.forward.network_settings import Way
 from geminids.gateway.lease import TOKEN_PREFIX, Lease
-from geminids.gateway.passing import Passing, _Hiding, default_base_url
-from geminids.gateway.told import Answered, Told
+from geminids.gateway.messages import Answered, Told
+from geminids.gateway.registry import open_lease
 from geminids.gateway.upstream import Part
-from geminids.gateway.way import Way
 
 STREAM = "/v1beta/models/gemini-test:streamGenerateContent?alt=sse"
 TOKEN = {"x-goog-api-key": "the-token"}
@@ -326,7 +326,7 @@ def test_a_request_that_met_a_closing_connection(monkeypatch: pytest.MonkeyPatch
     replies: list[Reply | Fault] = [Reply(text="first"), Fault("silent"), Reply(text="again")]
     with FakeGoogle(replies) as google, passing(google) as gateway:
         ask(gateway)
-        monkeypatch.setattr("geminids.gateway.client._DOUBTFUL_SECONDS", 0)
+        monkeypatch.setattr("geminids.gateway.forward.client._DOUBTFUL_SECONDS", 0)
         assert b"again" in ask(gateway)
     assert [asked.connection for asked in google.asked] == [1, 1, 2]
 

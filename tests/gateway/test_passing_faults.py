@@ -14,9 +14,9 @@ import pytest
 from fake_google import FakeGoogle, Fault, certificate
 from fake_proxy import FakeProxy
 from geminids.gateway import Gateway, Reply
-from geminids.gateway.credential import ApiKey
-from geminids.gateway.passing import Passing
-from geminids.gateway.way import Way, way_of
+from geminids.gateway.forward.credential import ApiKey
+from geminids.gateway.forward.forward import Passing
+from geminids.gateway.forward.network_settings import Way, way_of
 
 STREAM = "/v1beta/models/gemini-test:streamGenerateContent?alt=sse"
 CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"

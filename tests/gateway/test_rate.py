@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from geminids.gateway.pace import Rate
+from geminids.gateway.limits.rate_limiter import Rate
 
 
 def _departures(rate: Rate, pauses: list[float]) -> list[float]:

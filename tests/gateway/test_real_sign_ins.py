@@ -13,20 +13,20 @@ import pytest
 from fake_google import FakeGoogle
 from fake_proxy import FakeProxy
 from fake_sign_ins import LOGIN, FakeCodeAssist, FakeVertex, FakeVertexProject
-from geminids.config.places import Places
+from geminids.config.paths import Places
 from geminids.gateway import Call, Reply
-from geminids.gateway.cassette import load_cassette
-from geminids.gateway.credential import ApiKey, CliLogin, Credential, VertexCredentials
-from geminids.gateway.host import OpenLease, open_lease
+from geminids.gateway.cassette.cassette import load_cassette
+from geminids.gateway.cassette.recording import Recording
+from geminids.gateway.cassette.replay import Replaying
+from geminids.gateway.forward.credential import ApiKey, CliLogin, Credential, VertexCredentials
+from geminids.gateway.forward.forward import Passing
+from geminids.gateway.forward.network_settings import Way
 from geminids.gateway.lease import Lease
-from geminids.gateway.passing import Passing
-from geminids.gateway.recording import Recording
-from geminids.gateway.replaying import Replaying
+from geminids.gateway.messages import Answered, Told
+from geminids.gateway.registry import OpenLease, open_lease
 from geminids.gateway.request import Api
-from geminids.gateway.told import Answered, Told
 from geminids.gateway.upstream import Upstream
-from geminids.gateway.way import Way
-from geminids.toolchain.install import install
+from geminids.gemini.install.install import install
 
 pytestmark = pytest.mark.real
 

@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 from asked import STREAM, Fixed, asked, body_of, heard, result, text_of, user
 from geminids.errors import GeminidsError
 from geminids.gateway import Gateway, Reply
-from geminids.gateway.cassette import load_cassette
-from geminids.gateway.cassette_lines import CassetteHeader
-from geminids.gateway.encode import sse
-from geminids.gateway.recording import Recording
-from geminids.gateway.scripted import Scripted
+from geminids.gateway.cassette.cassette import load_cassette
+from geminids.gateway.cassette.lines import CassetteHeader
+from geminids.gateway.cassette.recording import Recording
+from geminids.gateway.script.encode import sse
+from geminids.gateway.script.scripted import Scripted
 from geminids.gateway.upstream import Body, Cut, Head, Mismatch, Part, Stall, UpstreamFault
 
 SECRET = "hunter2-hunter2"
@@ -266,8 +266,8 @@ import os, sys
 sys.path.insert(0, {str(Path(__file__).parents[1] / "shared")!r})
 from asked import *
 from geminids.gateway import Reply
-from geminids.gateway.recording import Recording
-from geminids.gateway.scripted import Scripted
+from geminids.gateway.cassette.recording import Recording
+from geminids.gateway.script.scripted import Scripted
 recording = Recording(Scripted([Reply(text="one"), Reply(text="two")]), {str(path)!r})
 heard(recording, asked(body_of(user("a"))))
 heard(recording, asked(body_of(user("b"))))
@@ -318,8 +318,8 @@ import resource, sys
 sys.path.insert(0, {str(Path(__file__).parents[1] / "shared")!r})
 from asked import *
 from geminids.gateway import Reply
-from geminids.gateway.recording import Recording
-from geminids.gateway.scripted import Scripted
+from geminids.gateway.cassette.recording import Recording
+from geminids.gateway.script.scripted import Scripted
 recording = Recording(Scripted([Reply(text="one")]), {str(tmp_path / "c")!r}, on_remark=print)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 assert "one" in text_of(heard(recording, asked(body_of(user("a")))))

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from asked import STREAM, Fixed, asked, body_of, context, heard, result, text_of, user
-from geminids.gateway.cassette import Cassette, load_cassette, read_cassette
-from geminids.gateway.encode import sse
-from geminids.gateway.recording import Recording
-from geminids.gateway.replaying import Replaying
+from geminids.gateway.cassette.cassette import Cassette, load_cassette, read_cassette
+from geminids.gateway.cassette.recording import Recording
+from geminids.gateway.cassette.replay import Replaying
 from geminids.gateway.request import Request
-from geminids.gateway.script import Call, Reply
-from geminids.gateway.scripted import Scripted
+from geminids.gateway.script.encode import sse
+from geminids.gateway.script.script import Call, Reply
+from geminids.gateway.script.scripted import Scripted
 from geminids.gateway.upstream import Body, Cut, Head, Mismatch, Part, Stall, Upstream, UpstreamFault, Wait
 
 EVENTS = Head(200, {"content-type": "text/event-stream"})

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from geminids.config.places import Places
+from geminids.config.paths import Places
 from geminids.gateway.request_log import LoggedRequest, RequestLog, read_request_log
 
 AT = 1_794_800_000_000
@@ -190,7 +190,7 @@ def test_the_session_of_the_moment(places: Places) -> None:
 def test_many_processes(places: Places) -> None:
     """50 processes that write at once lose no line and mix none."""
     code = (
-        "import sys\nfrom pathlib import Path\nfrom geminids.config.places import Places\n"
+        "import sys\nfrom pathlib import Path\nfrom geminids.config.paths import Places\n"
         "from geminids.gateway.request_log import LoggedRequest, RequestLog\n"
         "where = ('s', '/repo/' + 'x' * 3000)\n"
         "log = RequestLog(sys.argv[2], lambda: where, free=False, places=Places(Path(sys.argv[1])))\n"
@@ -259,7 +259,7 @@ def test_a_reader_takes_little_memory(places: Places) -> None:
     with places.request_log.open("wb") as file:
         file.truncate(64 << 20)
     code = (
-        "import sys, tracemalloc\nfrom pathlib import Path\nfrom geminids.config.places import Places\n"
+        "import sys, tracemalloc\nfrom pathlib import Path\nfrom geminids.config.paths import Places\n"
         "from geminids.gateway.request_log import read_request_log\ntracemalloc.start()\n"
         "assert list(read_request_log(Places(Path(sys.argv[1])))) == []\n"
         "print(tracemalloc.get_traced_memory()[1])"

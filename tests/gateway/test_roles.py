@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from geminids.gateway.limits.roles import role_of
 from geminids.gateway.request import Request
-from geminids.gateway.roles import role_of
 
 STREAM, WHOLE = "streamGenerateContent", "generateContent"
 CORE = "You are Gemini CLI, an autonomous CLI agent specializing in software engineering tasks."

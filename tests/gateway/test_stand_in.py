@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from geminids.gateway.scripted import fill
+from geminids.gateway.script.scripted import fill
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from geminids.gateway import Reply, Script
-from geminids.gateway.host import open_lease
 from geminids.gateway.lease import Lease
-from geminids.gateway.pace import Pace
-from geminids.gateway.scripted import Scripted
+from geminids.gateway.limits.rate_limiter import Pace
+from geminids.gateway.registry import open_lease
+from geminids.gateway.script.scripted import Scripted
 
 STREAM = "/v1beta/models/gemini-test:streamGenerateContent?alt=sse"
 

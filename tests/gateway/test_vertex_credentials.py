@@ -22,9 +22,9 @@ from fake_proxy import FakeProxy
 from fake_sign_ins import FakeTokenServer, FakeVertexProject, authorized_user_file, service_account_file
 from geminids.errors import GeminidsError
 from geminids.gateway import Gateway, Reply
-from geminids.gateway.credential import VertexCredentials
-from geminids.gateway.passing import Passing
-from geminids.gateway.way import Way, way_of
+from geminids.gateway.forward.credential import VertexCredentials
+from geminids.gateway.forward.forward import Passing
+from geminids.gateway.forward.network_settings import Way, way_of
 
 STREAM = "/v1beta1/publishers/google/models/gemini-test:streamGenerateContent?alt=sse"
 BODY = json.dumps({"contents": [{"role": "user", "parts": [{"text": "hello"}]}]}).encode()
@@ -440,8 +440,8 @@ _WITHOUT = """
 import sys
 sys.modules["google.auth"] = None
 from geminids.errors import GeminidsError
-from geminids.gateway.credential import VertexCredentials
-from geminids.gateway.way import Way
+from geminids.gateway.forward.credential import VertexCredentials
+from geminids.gateway.forward.network_settings import Way
 try:
     VertexCredentials("p", "l", {"GOOGLE_APPLICATION_CREDENTIALS": sys.argv[1]}, Way()).check_available()
 except GeminidsError as error:
@@ -449,9 +449,9 @@ except GeminidsError as error:
 """
 _LATE = """
 import sys
-from geminids.gateway.credential import VertexCredentials
-from geminids.gateway.passing import Passing
-from geminids.gateway.way import Way
+from geminids.gateway.forward.credential import VertexCredentials
+from geminids.gateway.forward.forward import Passing
+from geminids.gateway.forward.network_settings import Way
 made = VertexCredentials("p", "l", {"GOOGLE_APPLICATION_CREDENTIALS": sys.argv[1]}, Way())
 made.check_available()
 Passing("https://api.test", made, Way())

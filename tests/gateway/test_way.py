@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from geminids.errors import GeminidsError
-from geminids.gateway.way import Address, Proxy, Way, read_base_url, way_of
+from geminids.gateway.forward.network_settings import Address, Proxy, Way, read_base_url, way_of
 
 API = Address("api.test", 443, tls=True)
 PROXY = Proxy(Address("proxy.test", 3128, tls=False))

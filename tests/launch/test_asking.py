@@ -11,14 +11,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from geminids.launch.asking import agents_in, as_warm, warm_rules
-from geminids.launch.permissions import Answer, Verdicts, session_mode, without_asks
-from geminids.launch.policy import policy_text
-from geminids.launch.servers import distrusted_servers
-from geminids.launch.user_policies import UserPolicies
+from geminids.gemini.tools import tools_with
+from geminids.launch.permissions.policy import policy_text
+from geminids.launch.permissions.user_policies import UserPolicies
+from geminids.launch.permissions.verdicts import Answer, Verdicts, session_mode, without_asks
+from geminids.launch.permissions.warm_policy import agents_in, as_warm, warm_rules
+from geminids.launch.settings.mcp_servers import distrusted_servers
 from geminids.options import CAPABILITIES, Approval, Permissions
 from geminids.options.permissions import Power
-from geminids.toolchain.tools import tools_with
 
 SHELL = "run_shell_command"
 _UNSAFE = re.compile(r"\([^)]*[*+?{].*\)[*+?{]")

@@ -7,7 +7,12 @@ import re
 
 import pytest
 
-from geminids.launch.commands import allowed_begin, build_file_pattern, denied_begin, is_build_file
+from geminids.launch.permissions.commands import (
+    allowed_begin,
+    build_file_pattern,
+    denied_begin,
+    is_build_file,
+)
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from geminids.gemini import release_of
 from geminids.launch.errors import WorkspaceProblem
 from geminids.launch.workspace import Distrust, Workspace, distrust, look_at
-from geminids.toolchain import release_of
 
 NEWEST, OLDEST = "0.61.0", "0.54.4"
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from geminids.config.places import Places
+from geminids.config.paths import Places
+from geminids.gemini.skills.find import find_skills
 from geminids.launch.errors import Refused
 from geminids.launch.home import SourceHome, plan_home, skill_links, write_home
-from geminids.skills.find import find_skills
 
 
 def _skill(folder: Path, name: str, what: str = "d") -> str:

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from geminids.launch.asking import passed_over
 from geminids.launch.home import SourceHome
+from geminids.launch.permissions.warm_policy import passed_over
 
 HOOKS: dict[str, Any] = {
     "hooks": {"BeforeTool": [{"matcher": "*", "hooks": [{"type": "command", "command": "x"}]}]}

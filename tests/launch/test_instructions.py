@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geminids.launch.errors import PromptProblem
-from geminids.launch.prompt import compose, instructions_text, read_instructions
+from geminids.launch.prompt.compose import compose, instructions_text, read_instructions
 from geminids.options import Options
 
 

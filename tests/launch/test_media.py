@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 import geminids
 from geminids import Options, OptionsError
-from geminids.config.places import Places
+from geminids.config.paths import Places
 from geminids.launch.errors import PromptProblem
-from geminids.launch.media import MAX_MEDIA_BYTES, Attachments, attach, hiding_pattern, read_media
-from geminids.launch.media_types import TEXT, type_in
+from geminids.launch.prompt.media import MAX_MEDIA_BYTES, Attachments, attach, hiding_pattern, read_media
+from geminids.launch.prompt.media_types import TEXT, type_in
 from geminids.launch.scratch import Scratch, name_elsewhere
 
 PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR"

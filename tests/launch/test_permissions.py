@@ -10,9 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geminids.config.fields import fields
-from geminids.launch.permissions import Verdicts, contradictions, denied_tools, fits, misspelt, modes_of
+from geminids.gemini.tools import BUILT_IN, built_in
+from geminids.launch.permissions.verdicts import (
+    Verdicts,
+    contradictions,
+    denied_tools,
+    fits,
+    misspelt,
+    modes_of,
+)
 from geminids.options import Approval, Permissions
-from geminids.toolchain.tools import BUILT_IN, built_in
 from permission_table import TABLE
 
 SHELL = "run_shell_command"

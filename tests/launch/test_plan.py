@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from geminids.config.places import Places
+from geminids.config.paths import Places
 from geminids.launch.build import build_headless
 from geminids.launch.environment import EnvFileProblem, read_env_file
 from geminids.launch.errors import PromptProblem, Refused
 from geminids.launch.gateway_env import PLACEHOLDER
 from geminids.launch.plan import Plan
 from geminids.launch.prepare import prepare
-from geminids.launch.prompt import MAX_PROMPT_BYTES, check_prompt
+from geminids.launch.prompt.compose import MAX_PROMPT_BYTES, check_prompt
 from geminids.launch.write import write
 from geminids.options import McpServer, Options, Permissions, make_options
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
-from geminids.launch.policy import Rule, our_rules, policy_text, too_long
+from geminids.launch.permissions.policy import Rule, our_rules, policy_text, too_long
 from geminids.options import Approval, Permissions
 from geminids.options.permissions import Power
 

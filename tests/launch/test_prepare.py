@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from geminids.config.places import Places
+from geminids.config.paths import Places
 from geminids.launch.build import build_headless, build_warm
 from geminids.launch.errors import Refused
 from geminids.launch.gateway_env import PLACEHOLDER, Endpoint
@@ -139,7 +139,7 @@ def test_the_gateway_opens_between_prepare_and_build(machine: Machine) -> None:
     """With the lease, and with nothing else: its socket is bound when the endpoint is asked for."""
     machine.meet()
     opened = """
-from geminids.run.lease import RunLease
+from geminids.run.accounting.lease import RunLease
 context = prepare(options, transport="headless", prompt="hi")
 assert seen == []
 lease = RunLease(options)

@@ -11,7 +11,7 @@ from geminids.gateway.route import Route
 from geminids.launch.auth import choose_auth
 from geminids.launch.gateway_env import NO_KEY
 from geminids.launch.route import decide_route, route_notice, route_text, uses_container
-from geminids.options.checks import LIMITS, NEED_GATEWAY
+from geminids.options.validate import LIMITS, NEED_GATEWAY
 
 KEY = {"GEMINI_API_KEY": "AIzaSy-not-a-real-key-0123456789"}
 VERTEX_KEY = {"GOOGLE_GENAI_USE_VERTEXAI": "true", "GOOGLE_API_KEY": "AIzaSy-vertex-key-0123456789"}

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from geminids.config.places import Places
+from geminids.config.paths import Places
 from geminids.launch.scratch import Scratch, name_elsewhere, new_scratch_name, sweep
 
 
@@ -29,7 +29,7 @@ def _host(places: Places, body: str) -> subprocess.Popen[str]:
     """Another host: a process with a scratch folder of its own, which says a line when it is ready."""
     head = (
         "import os, sys, time, subprocess\nfrom pathlib import Path\n"
-        "from geminids.config.places import Places\n"
+        "from geminids.config.paths import Places\n"
         "from geminids.launch.scratch import Scratch, name_elsewhere, sweep\n"
         f"places = Places(Path({str(places.root)!r}))\nscratch = Scratch(places)\nscratch.write('a', 'b')\n"
     )

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from geminids.launch.servers import server_names, server_settings
+from geminids.launch.settings.mcp_servers import server_names, server_settings
 from geminids.options import McpServer, Options, Permissions
 
 LAB = McpServer(command="lab", args=("-x",), env={"A": "b"}, timeout=1.5, include_tools=("mark",))

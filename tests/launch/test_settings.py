@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from geminids.gemini.settings_file import SettingsProblem, merge, read_settings
 from geminids.launch.auth import choose_auth
-from geminids.launch.run_settings import our_settings
+from geminids.launch.settings.run_settings import our_settings
 from geminids.options import Options
-from geminids.toolchain.settings import SettingsProblem, merge, read_settings
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geminids.launch.errors import PromptProblem
-from geminids.launch.prompt import KNOWN_NAMES, fill_template
+from geminids.launch.prompt.compose import KNOWN_NAMES, fill_template
 
 VALUES = {
     "agentId": "a1",

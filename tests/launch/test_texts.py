@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from geminids.launch.texts import TextProblem, check_texts, text_names
+from geminids.launch.prompt.context_files import TextProblem, check_texts, text_names
 
 
 @pytest.fixture

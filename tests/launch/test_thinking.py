@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 import pytest
 
-from geminids.launch.servers import thinking_settings
+from geminids.launch.settings.mcp_servers import thinking_settings
 from geminids.options import Effort
 
 

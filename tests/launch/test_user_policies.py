@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from geminids.gemini.settings_file import SettingsProblem
 from geminids.launch.home import SourceHome
-from geminids.launch.user_policies import UserPolicies, user_policies
-from geminids.toolchain.settings import SettingsProblem
+from geminids.launch.permissions.user_policies import UserPolicies, user_policies
 
 RULE = '[[rule]]\ntoolName = "{}"\ndecision = "{}"\npriority = {}\n'
 
@@ -81,7 +81,7 @@ _FIELD = st.one_of(
 @given(st.dictionaries(_TEXT.filter(lambda name: name not in ("toolName", "decision", "priority")), _FIELD))
 def test_whatever_else_is_in_a_rule_is_kept(tmp_path_factory: pytest.TempPathFactory, more: Any) -> None:
     """A rule that has to be written anew says what it has said before."""
-    from geminids.launch.policy import policy_text
+    from geminids.launch.permissions.policy import policy_text
 
     rule = {"toolName": "glob", "decision": "deny", "priority": 999, **more}
     folder = tmp_path_factory.mktemp("home")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geminids.process.lines import LineFramer
+from geminids.process.line_framer import LineFramer
 
 _BYTES = st.lists(
     st.sampled_from([b"\n", b"\r\n", b"a", b"{}", b"\x00", b"\xff", b"long" * 5]), max_size=60

@@ -15,7 +15,7 @@ import msgspec
 import psutil
 import pytest
 
-from geminids.config.places import Places
+from geminids.config.paths import Places
 from geminids.process.marker import MARKER, Mark, new_mark, with_mark
 from geminids.process.orphans import Orphan, Survey, end_orphans, find_orphans, forget_kept
 from geminids.process.tree import marked

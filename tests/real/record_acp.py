@@ -15,9 +15,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from geminids.config.places import Places
+from geminids.config.paths import Places
 from geminids.gateway import Call, Gateway, Reply, Usage
-from geminids.toolchain.install import install
+from geminids.gemini.install.install import install
 
 VERSIONS = ("0.41.2", "0.61.0")
 RECORDINGS = Path(__file__).parents[1] / "recordings"

@@ -16,9 +16,9 @@ from typing import Any
 
 import geminids
 from geminids import Options, Permissions
-from geminids.config.places import Places
+from geminids.config.paths import Places
 from geminids.gateway import Gateway
-from geminids.gateway.script import Reply, make_reply
+from geminids.gateway.script.script import Reply, make_reply
 
 VERSION = "0.61.0"
 RECORDINGS = Path(__file__).parents[1] / "recordings" / "events"

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import geminids
-from geminids.config.places import Places
+from geminids.config.paths import Places
 from geminids.launch.build import build_headless
 from geminids.launch.prepare import prepare
 from geminids.launch.write import write

@@ -14,7 +14,7 @@ from acp_client import AcpClient, Decide, always, never
 from acts import ACTS, SKILL, Act, furnish, server
 from geminids.launch.build import build_warm
 from geminids.launch.errors import Refused
-from geminids.launch.permissions import session_mode
+from geminids.launch.permissions.verdicts import session_mode
 from geminids.launch.prepare import prepare
 from geminids.launch.write import write
 from geminids.options import Approval, Permissions

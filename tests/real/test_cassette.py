@@ -11,8 +11,8 @@ import geminids
 from fake_google import FakeGoogle
 from geminids.events.model import Finished, Notice, Text, TokensUsed, ToolFinished, ToolStarted
 from geminids.gateway import Call, Reply
-from geminids.gateway.cassette import load_cassette
-from geminids.toolchain.install import install
+from geminids.gateway.cassette.cassette import load_cassette
+from geminids.gemini.install.install import install
 
 pytestmark = pytest.mark.real
 

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 import geminids
-from geminids.dialects.tongue import TONGUES
+from geminids.dialects.dialect import TONGUES
 
 pytestmark = pytest.mark.real
 

@@ -8,7 +8,7 @@ import pytest
 
 from endings import ended
 from geminids import Notice, Started
-from geminids.launch.prompt import MAX_PROMPT_BYTES, MAX_PROMPT_UNITS
+from geminids.launch.prompt.compose import MAX_PROMPT_BYTES, MAX_PROMPT_UNITS
 
 pytestmark = pytest.mark.real
 

@@ -26,7 +26,7 @@ from geminids import Finished, TokensUsed, ToolFinished
 from geminids.events.model import decode_event
 from geminids.gateway import Call, Reply, Request
 from geminids.gateway import Usage as Counted
-from geminids.gateway import host as gateway_host
+from geminids.gateway import registry as gateway_host
 from host_program import Task, host
 from sign_ins import KEY, MODEL, SIGN_INS, SignIn, paid, requests, served, signed_in
 
@@ -151,8 +151,9 @@ def limited(spare: int) -> str:
     return f"""
 import os, resource
 import anyio._backends._asyncio, psutil
-import geminids.gateway.accepting, geminids.gateway.connection, geminids.gateway.leased, geminids.gateway.passing
-import geminids.run.headless, geminids.warm.process
+import geminids.gateway.server.accept, geminids.gateway.server.connection
+import geminids.gateway.metering, geminids.gateway.forward.forward
+import geminids.run.headless.attempt, geminids.warm.process
 import geminids
 geminids.open_run, geminids.Pool
 resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
@@ -470,12 +471,12 @@ def test_fifty_leases_at_once(world: Any, soon: Any) -> None:
     told of its own requests only."""
     import http.client
 
-    from geminids.gateway.credential import ApiKey
-    from geminids.gateway.host import open_lease
+    from geminids.gateway.forward.credential import ApiKey
+    from geminids.gateway.forward.forward import Passing
+    from geminids.gateway.forward.network_settings import Way
     from geminids.gateway.lease import Lease
-    from geminids.gateway.passing import Passing
-    from geminids.gateway.told import Answered
-    from geminids.gateway.way import Way
+    from geminids.gateway.messages import Answered
+    from geminids.gateway.registry import open_lease
 
     def script(request: Request) -> Reply | None:
         number = int(request.last_user_text.split()[-1])

@@ -13,8 +13,9 @@ import pytest
 
 import geminids
 from fake_google import FakeGoogle
-from geminids.gateway import Call, Reply, Request, host
+from geminids.gateway import Call, Reply, Request
 from geminids.gateway import Usage as Told
+from geminids.gateway import registry as host
 from through_gateway import KEY, RELEASES, through
 
 pytestmark = pytest.mark.real

@@ -12,7 +12,8 @@ import pytest
 
 import geminids
 from fake_google import FakeGoogle
-from geminids.gateway import Reply, Request, host
+from geminids.gateway import Reply, Request
+from geminids.gateway import registry as host
 from through_gateway import KEY, through
 
 pytestmark = pytest.mark.real

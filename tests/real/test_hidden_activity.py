@@ -15,7 +15,7 @@ import geminids
 from fake_google import FakeGoogle, Fault
 from geminids import Notice, TokensUsed
 from geminids.gateway import Call, Reply, Request
-from geminids.gateway.scripted import fill
+from geminids.gateway.script.scripted import fill
 from through_gateway import KEY, through
 
 pytestmark = pytest.mark.real

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from geminids.toolchain import find
+from geminids.gemini import find
 
 pytestmark = pytest.mark.real
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from geminids import ToolFinished
-from geminids.config.places import Places
-from geminids.toolchain import find
+from geminids.config.paths import Places
+from geminids.gemini import find
 
 pytestmark = pytest.mark.real
 

@@ -14,8 +14,8 @@ import pytest
 
 import geminids
 from geminids.gateway import Usage
-from geminids.toolchain import find
-from geminids.toolchain.install import install
+from geminids.gemini import find
+from geminids.gemini.install.install import install
 
 pytestmark = pytest.mark.real
 

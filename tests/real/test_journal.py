@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from geminids.config.places import Places
+from geminids.config.paths import Places
 from geminids.gateway import Gateway
-from geminids.toolchain.install import install
-from geminids.wire.journal_replay import replay
+from geminids.gemini.install.install import install
+from geminids.gemini.protocol.journal.replay import replay
 
 pytestmark = pytest.mark.real
 

@@ -14,7 +14,7 @@ import pytest
 import geminids
 from acts import Act, perform
 from geminids import Options, Permissions, Started
-from geminids.toolchain import find
+from geminids.gemini import find
 
 pytestmark = pytest.mark.real
 

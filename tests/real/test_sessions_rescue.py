@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from geminids import sessions
-from geminids.toolchain import find as find_gemini
+from geminids.gemini import find as find_gemini
 
 pytestmark = pytest.mark.real
 

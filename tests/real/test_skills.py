@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from geminids.skills.add import add_skill
-from geminids.skills.find import Skill, built_in_folder, find_skills
-from geminids.skills.places import lint_path
-from geminids.skills.record import untrusted_skills
-from geminids.toolchain import Gemini, find
+from geminids.gemini import Gemini, find
+from geminids.gemini.skills.add import add_skill
+from geminids.gemini.skills.find import Skill, built_in_folder, find_skills
+from geminids.gemini.skills.places import lint_path
+from geminids.gemini.skills.record import untrusted_skills
 
 pytestmark = pytest.mark.real
 

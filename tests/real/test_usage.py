@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from geminids.gemini.install.install import install
 from geminids.sessions import find, fork
 from geminids.sessions.usage import stored_usage
-from geminids.toolchain.install import install
 from plain_gemini import plain_gemini
 
 pytestmark = pytest.mark.real

@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 import geminids
-from geminids.gateway.scripted import Scripted
+from geminids.gateway.script.scripted import Scripted
 from warm_scenes import SCENES, plain_result, play
 
 pytestmark = pytest.mark.real

@@ -18,9 +18,9 @@ import pytest
 from geminids.events.model import Finished, Notice, Started, decode_event
 from geminids.process.marker import MARKER
 from geminids.process.tree import marked
-from geminids.warm.owner_place import OwnerPlace
-from geminids.warm.owner_reach import find_owner
-from geminids.warm.owner_wire import Hello, Leave, Look, OwnerStatus, as_line, told_in
+from geminids.warm.owner.owner_place import OwnerPlace
+from geminids.warm.owner.owner_reach import find_owner
+from geminids.warm.owner.owner_wire import Hello, Leave, Look, OwnerStatus, as_line, told_in
 
 pytestmark = pytest.mark.real
 

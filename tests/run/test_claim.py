@@ -19,11 +19,11 @@ import pytest
 import geminids
 from complete import lawful, of, told
 from geminids import Notice, Options, Started
-from geminids.config.places import Places
+from geminids.config.paths import Places
 from geminids.events.model import decode_event
 from geminids.launch.errors import Refused
 from geminids.process.marker import MARKER, new_mark, with_mark
-from geminids.run.claim import Claim
+from geminids.run.session_claim import Claim
 from geminids.sessions.lock import Holder, Lock, try_hold
 from journals import JOURNAL
 

@@ -17,7 +17,7 @@ from geminids import Options, TokensUsed
 from geminids.events.cost import Cost
 from geminids.events.model import ModelUsage, Usage
 from geminids.launch.errors import Refused
-from geminids.run.cost import Prices, check_prices
+from geminids.run.accounting.cost import Prices, check_prices
 from geminids.spending import price_of
 
 NOON = int(datetime(2026, 11, 16, 12, tzinfo=UTC).timestamp() * 1000)

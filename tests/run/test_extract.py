@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geminids.run.extract import candidates, checked
+from geminids.run.schema.answer_json import candidates, checked
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
 GOOD = '{"a": 1}'

@@ -15,8 +15,8 @@ import pytest
 
 import geminids
 from geminids.process.tree import marked
-from geminids.run.extract import Checked, checked
-from geminids.run.extract_aside import checked_in_time
+from geminids.run.schema.answer_json import Checked, checked
+from geminids.run.schema.isolated_validation import checked_in_time
 
 SLOW = {"type": "string", "pattern": "^(a+)+$"}
 
@@ -66,7 +66,7 @@ def test_a_host_that_has_found_us_by_itself(flags: list[str], tmp_path: Path) ->
     places += [str(Path(geminids.__file__).parent.parent)]
     code = (
         f"import json, os, sys\nsys.path[:0] = {places}; sys.path.insert(0, ''); os.chdir({str(tmp_path)!r})\n"
-        "from geminids.run.extract_aside import checked_in_time\n"
+        "from geminids.run.schema.isolated_validation import checked_in_time\n"
         "print(checked_in_time('\"a\"', {'pattern': 'a'}).found)"
     )
     env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
@@ -101,6 +101,6 @@ def test_a_key_that_is_meant_for_the_host() -> None:
 def test_what_is_not_its_word(monkeypatch: pytest.MonkeyPatch) -> None:
     """A Python that says something of its own on stdout is no mistake of ours, and no answer."""
     argv = [sys.executable, "-c", "print('Welcome')"]
-    monkeypatch.setattr("geminids.run.extract_aside._argv", lambda: argv)
+    monkeypatch.setattr("geminids.run.schema.isolated_validation._argv", lambda: argv)
     (problem,) = problems_of('"a"')
     assert "could not be checked" in problem

@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 
 from geminids import Notice, Options, TokensUsed
-from geminids.config.places import Places
+from geminids.config.paths import Places
 from geminids.events.model import Retry
+from geminids.gateway.messages import Answered, Finding, Halt, Remark, Waiting
 from geminids.gateway.request_log import RequestLog, read_request_log
-from geminids.gateway.told import Answered, Finding, Halt, Remark, Waiting
+from geminids.gemini.protocol.outcome.judge import Ending
 from geminids.outcome import Failure
 from geminids.redact import Redactor
-from geminids.run.cost import Prices
+from geminids.run.accounting.cost import Prices
+from geminids.run.accounting.lease import RunLease
 from geminids.run.gateway_events import GatewayEvents, ending_of
-from geminids.run.lease import RunLease
 from geminids.run.recorder import RunRecorder
 from geminids.spending.tokens import Counts
-from geminids.wire.endings import Ending
 
 
 class Seen:

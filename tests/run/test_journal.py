@@ -11,12 +11,12 @@ import pytest
 
 from complete import of, told
 from geminids import Notice, Text, Thought, TokensUsed, ToolFinished, ToolStarted
-from geminids.events.from_journal import at_of
-from geminids.events.from_stream import StreamTranslator
+from geminids.events.translate.journal import at_of
+from geminids.events.translate.stream_json import StreamTranslator
+from geminids.gemini.protocol.stream_json import decode_block
 from geminids.redact import Redactor
-from geminids.run.journal import Journal, Merge
+from geminids.run.headless.journal import Journal, Merge
 from geminids.run.recorder import RunRecorder
-from geminids.wire.stream_json import decode_block
 from journals import JOURNAL
 
 

@@ -14,13 +14,13 @@ import anyio
 import pytest
 
 from geminids import Options
-from geminids.gateway import host
+from geminids.gateway import registry as host
 from geminids.gateway.lease import TOKEN_PREFIX
+from geminids.gateway.messages import Remark
 from geminids.gateway.route import Route
-from geminids.gateway.told import Remark
 from geminids.launch.errors import Refused
 from geminids.launch.gateway_env import NO_KEY, gateway_environment
-from geminids.run.lease import DAY_BOOKED, Mailbox, RunLease
+from geminids.run.accounting.lease import DAY_BOOKED, Mailbox, RunLease
 from geminids.spending import Budget
 
 KEY = "AIzaSy-not-a-real-key-0123456789"

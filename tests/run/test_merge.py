@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from geminids import Text, Thought, TokensUsed, ToolFinished, ToolStarted
 from geminids.events.accumulator import Accumulator, turns_of
-from geminids.events.from_journal import JournalTranslator, Truth
-from geminids.events.from_stream import StreamTranslator
 from geminids.events.model import Event
 from geminids.events.numbering import EventNumbers
+from geminids.events.translate.journal import JournalTranslator, Truth
+from geminids.events.translate.stream_json import StreamTranslator
+from geminids.gemini.protocol.journal.records import Message, decode_record
+from geminids.gemini.protocol.stream_json import decode_block
 from geminids.redact import Redactor
-from geminids.run.journal import Merge
-from geminids.wire.journal import Message, decode_record
-from geminids.wire.stream_json import decode_block
+from geminids.run.headless.journal import Merge
 
 HOLD = 0.25
 _STAMP = "2026-11-16T03:27:52.123Z"

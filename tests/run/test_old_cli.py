@@ -15,7 +15,7 @@ import pytest
 
 import geminids
 from geminids import Finished, Options, Started
-from geminids.toolchain import is_available
+from geminids.gemini import is_available
 
 # A program that says which release it is, and leaves a file if it is started for anything else.
 _PROGRAM = """\

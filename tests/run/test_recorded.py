@@ -8,7 +8,7 @@ from io import BufferedReader, BytesIO
 import pytest
 
 from geminids.events.model import Event, encode_event
-from geminids.run.recorded import Kind, Recording, kind_of_line, open_recording
+from geminids.run.recordings.load import Kind, Recording, kind_of_line, open_recording
 from random_events import RECORDED, RECORDINGS, recorded
 from recordings import all_files
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from geminids.events.model import Event, Finished, Notice, Started, Text, ToolFinished, encode_event
-from geminids.run.recorded_stream import events_of_stream
+from geminids.run.recordings.stream_json import events_of_stream
 
 _AT = "2026-11-16T03:33:20.{:03}Z"
 _STATS = {"total_tokens": 110, "input_tokens": 100, "output_tokens": 10, "cached": 20, "duration_ms": 900}

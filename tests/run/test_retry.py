@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from geminids import ModelUsage, Options, Usage
+from geminids.gemini.protocol.outcome.judge import Ending
 from geminids.outcome import Failure
-from geminids.run.cost import sum_of
+from geminids.run.accounting.cost import sum_of
 from geminids.run.retry import Decided, Retries
-from geminids.run.wanted import Wanted, wanted_of
-from geminids.wire.endings import Ending
+from geminids.run.schema.answer_schema import Wanted, wanted_of
 
 BUSY = Ending("failed", "m", Failure(kind="server", message="m", retryable=True, hint="h"))
 NO_QUOTA = Ending("failed", "m", Failure(kind="quota_day", message="m", retryable=False, hint="h"))

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from geminids import Options
+from geminids.gemini.protocol.outcome.judge import Ending
 from geminids.outcome import Failure
 from geminids.run.retry import CONTINUE, LONGEST_WAIT, NextAttempt, Stands, next_attempt
-from geminids.wire.endings import Ending
 
 
 def failed(kind: Any, *, retryable: bool = True, retry_after: float | None = None) -> Ending:

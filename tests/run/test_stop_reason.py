@@ -8,8 +8,9 @@ import anyio
 import pytest
 
 import geminids
-from geminids.run import headless, stopping
 from geminids.run import run as run_module
+from geminids.run import stopping
+from geminids.run.headless import attempt as headless
 from geminids.run.stall import watch
 from geminids.run.stopping import StopKind, StopReason
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from geminids import TokensUsed
 from geminids.events.model import Usage
-from geminids.run.cost import sum_of, usage_of_requests, usage_of_stats
-from geminids.wire.stream_json import ModelStats, Stats
+from geminids.gemini.protocol.stream_json import ModelStats, Stats
+from geminids.run.accounting.cost import sum_of, usage_of_requests, usage_of_stats
 
 KINDS = ("input", "cached", "output", "thinking", "tool")
 

@@ -13,7 +13,7 @@ import pytest
 
 import geminids
 from geminids import OptionsError
-from geminids.run.wanted import wanted_of
+from geminids.run.schema.answer_schema import wanted_of
 
 
 class Struct(msgspec.Struct):

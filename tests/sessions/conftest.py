@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from geminids.config.places import Places
+from geminids.config.paths import Places
 
 CONTEXT = "<session_context>\nThis is the Gemini CLI.\n</session_context>"
 

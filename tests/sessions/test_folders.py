@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from geminids.config.places import Places
+from geminids.config.paths import Places
 from geminids.errors import SessionError
 from geminids.sessions.folders import chat_folders, home_of
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from geminids import sessions
-from geminids.sessions.listing import SessionInfo
+from geminids.sessions.finder import SessionInfo
 
 A = "aaaaaaaa-7033-438d-a978-a361d8031f47"
 B = "bbbbbbbb-7033-438d-a978-a361d8031f47"

@@ -14,7 +14,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from geminids.config.places import Places
+from geminids.config.paths import Places
 from geminids.errors import SessionBusy, SessionError
 from geminids.process.marker import MARKER, new_mark, with_mark
 from geminids.process.tree import marked
@@ -171,7 +171,7 @@ def test_threads_of_one_process_do_not_share_it(places: Places) -> None:
 _WORKER = """
 import sys, anyio
 from pathlib import Path
-from geminids.config.places import Places
+from geminids.config.paths import Places
 from geminids.sessions.lock import hold
 root = Path(sys.argv[1])
 count = root / "count"
@@ -208,7 +208,7 @@ def test_fifty_tasks_in_four_processes_never_overlap(places: Places, rounds: int
 _HOLDER = """
 import os, sys, time
 from pathlib import Path
-from geminids.config.places import Places
+from geminids.config.paths import Places
 from geminids.sessions.lock import try_hold
 lock = try_hold(sys.argv[2], "run-dead", places=Places(Path(sys.argv[1])))
 if sys.argv[3] == "fork" and os.fork() == 0:

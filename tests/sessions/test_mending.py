@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from geminids.sessions.order import in_true_order, mend
+from geminids.gemini.protocol.journal.records import Message
+from geminids.gemini.protocol.journal.replay import replay
+from geminids.sessions.repair.reorder_acp import in_true_order, mend
 from geminids.sessions.transcript import TurnEnd, entries
-from geminids.wire.journal import Message
-from geminids.wire.journal_replay import replay
 from recordings import all_files, recorded
 
 

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from geminids.cli.sessions_export import exported
-from geminids.cli.sessions_lookup import Opened
+from geminids.cli.sessions.export import exported
+from geminids.cli.sessions.lookup import Opened
 from geminids.dialects import claude
-from geminids.sessions.loading import locate
-from geminids.sessions.order import in_true_order
+from geminids.gemini.protocol.journal.records import Message, decode_message
+from geminids.gemini.protocol.journal.replay import replay
+from geminids.gemini.protocol.journal.stream import open_journal
+from geminids.sessions.loader import locate
+from geminids.sessions.repair.reorder_acp import in_true_order
 from geminids.sessions.transcript import Entry, Prompt, Said, Tool, entries
-from geminids.wire.journal import Message, decode_message
-from geminids.wire.journal_replay import replay
-from geminids.wire.journal_stream import open_journal
 from recordings import all_files, recorded
 
 _ALL_OF_IT = [

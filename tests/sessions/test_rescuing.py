@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from geminids import sessions
 from geminids.errors import SessionDamaged, SessionError
-from geminids.sessions.salvage import Haul, salvage
+from geminids.sessions.repair.salvage import Haul, salvage
 
 A = "aaaaaaaa-7033-438d-a978-a361d8031f47"
 ALL = ["u0", "g0", "u1", "g1", "u2", "g2"]

@@ -11,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hostile_session
+from geminids.gemini.protocol.journal.records import Message, decode_message
+from geminids.gemini.protocol.journal.stream import open_journal
 from geminids.sessions.transcript import (
     Agents,
     Entry,
@@ -22,8 +24,6 @@ from geminids.sessions.transcript import (
     TurnEnd,
     entries,
 )
-from geminids.wire.journal import Message, decode_message
-from geminids.wire.journal_stream import open_journal
 from recordings import FIXTURES, VERSIONS, all_files, recorded
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from geminids.config.places import Places
+from geminids.config.paths import Places
 from geminids.gateway.request_log import LoggedRequest, RequestLog
 from geminids.sessions.usage import Request, Spent, StoredUsage, with_request_log
 

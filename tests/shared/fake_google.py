@@ -31,10 +31,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from geminids.gateway.encode import parts_of
 from geminids.gateway.request import Request
-from geminids.gateway.script import Reply
-from geminids.gateway.scripted import Scripted
+from geminids.gateway.script.encode import parts_of
+from geminids.gateway.script.script import Reply
+from geminids.gateway.script.scripted import Scripted
 from geminids.gateway.upstream import Body, Cut, Head, Stall, Wait
 
 __all__ = ["Asked", "FakeGoogle", "Fault", "certificate"]

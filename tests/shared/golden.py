@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from geminids.dialects.tongue import speak
+from geminids.dialects.dialect import speak
 from random_events import recorded
 
 __all__ = ["GOLDEN", "check_golden", "spoken"]

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from geminids.wire.journal import Message, decode_message
+from geminids.gemini.protocol.journal.records import Message, decode_message
 
 __all__ = ["BAD", "ID", "messages", "write"]
 

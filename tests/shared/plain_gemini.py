@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from geminids.toolchain import find
+from geminids.gemini import find
 
 __all__ = ["plain_gemini"]
 

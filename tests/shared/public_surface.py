@@ -151,7 +151,7 @@ def _endings() -> Iterator[tuple[str, str]]:
     import click
 
     from geminids.cli import app
-    from geminids.cli.run import exit_code
+    from geminids.cli.shared.result import exit_code
     from geminids.events.model import Finished
     from geminids.outcome import EXIT_CODES, FAILURE_KINDS, OUTCOMES, Failure
     from geminids.run.result import Result

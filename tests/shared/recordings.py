@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from geminids.wire.journal_replay import Conversation, replay
+from geminids.gemini.protocol.journal.replay import Conversation, replay
 
 __all__ = ["FIXTURES", "RECORDINGS", "VERSIONS", "all_files", "recorded"]
 

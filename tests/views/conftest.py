@@ -21,7 +21,7 @@ from geminids.events.model import (
     ToolFinished,
     ToolStarted,
 )
-from geminids.views.terminal import TerminalView
+from geminids.views.terminal.terminal import TerminalView
 
 _CODE = re.compile(r"\x1b(?:\[(?P<n>[0-9;]*)(?P<csi>[A-Za-z])|(?P<esc>[D78]))")
 

@@ -8,7 +8,7 @@ import pytest
 
 from geminids.events.model import EndedProcess, ModelUsage, PermissionAsked, PermissionDecided, Usage
 from geminids.outcome import Failure
-from geminids.views.chat import ChatView
+from geminids.views.terminal.chat import ChatView
 
 _USAGE = Usage(input=1204, cached=300, output=12, thinking=35, models=(ModelUsage(model="g-flash"),))
 

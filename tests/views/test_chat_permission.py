@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from geminids.events.model import Change, PermissionAsked
-from geminids.views.chat_permission import choices, is_cut, question
+from geminids.views.terminal.chat_permission import choices, is_cut, question
 
 
 def _asked(**fields: Any) -> PermissionAsked:

@@ -8,7 +8,7 @@ from typing import Any
 from geminids.events.cost import Cost
 from geminids.events.model import ModelUsage, Thought, Usage
 from geminids.sessions.transcript import Entry, Prompt, Said
-from geminids.views import chat_told
+from geminids.views.terminal import chat_history as chat_told
 
 
 def _usage(model: str, requests: int | None = 1, unknown: int = 0, **counts: Any) -> Usage:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geminids.views.safe import clean, one_line
+from geminids.views.sanitize import clean, one_line
 
 _ANY = st.text(st.characters(), max_size=60) | st.text(
     st.sampled_from("\x1b[]0;31mJ\x07\r\n\t\x9b\x9dab\u202e")

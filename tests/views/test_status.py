@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from geminids.events.model import Event, Retry
-from geminids.views.status import Doing, Status
+from geminids.views.terminal.status import Doing, Status
 
 
 def _at(now: float, *seen: tuple[float, Event]) -> Doing | None:

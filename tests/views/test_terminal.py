@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from geminids.events.cost import Cost
 from geminids.events.model import EndedProcess, ModelUsage, Usage
 from geminids.outcome import Failure
-from geminids.views.terminal import TerminalView
+from geminids.views.terminal.terminal import TerminalView
 
 _USAGE = Usage(
     input=31204,
@@ -446,7 +446,7 @@ def test_a_closed_pipe_is_told_once(events: Any, watch: Any) -> None:
 
 def test_rich_is_loaded_for_nothing_else() -> None:
     """`geminids run --output text` must not pay for it."""
-    code = "import sys, geminids.cli.run, geminids.views.plain; sys.exit('rich' in sys.modules)"
+    code = "import sys, geminids.cli.commands.run, geminids.views.plain; sys.exit('rich' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 

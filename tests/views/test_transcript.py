@@ -10,7 +10,7 @@ import pytest
 import hostile_session
 from geminids.events.model import Change
 from geminids.sessions.transcript import Entry, Prompt, Remark, Said, Thought, Tool, TurnEnd, entries
-from geminids.views.transcript import TranscriptView
+from geminids.views.transcript.transcript import TranscriptView
 
 _DIFF = (
     "Index: a.py\n=====\n--- a.py\tCurrent\n+++ a.py\tProposed\n@@ -1,2 +1,2 @@\n import os\n-x = 1\n+x = 2\n"

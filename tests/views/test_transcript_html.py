@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hostile_session
+from geminids.gemini.protocol.journal.stream import open_journal
 from geminids.sessions.transcript import Agents, Entry, Prompt, Remark, Said, Thought, Tool, entries
-from geminids.views.transcript_html import html
-from geminids.wire.journal_stream import open_journal
+from geminids.views.transcript.html import html
 from recordings import recorded
 
 _OURS = {

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 import hostile_session
+from geminids.gemini.protocol.journal.stream import open_journal
 from geminids.sessions.transcript import Entry, Prompt, Remark, Said, Thought, Tool, entries
-from geminids.views.transcript_markdown import markdown, sanitised
-from geminids.wire.journal_stream import open_journal
+from geminids.views.transcript.markdown import markdown, sanitised
 from recordings import recorded
 
 _OURS = {"details", "summary", "sub"}

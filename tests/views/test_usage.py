@@ -16,10 +16,10 @@ from rich.cells import cell_len
 
 from geminids.sessions.usage import Request, Spent, StoredUsage, Trouble
 from geminids.spending import ModelRate, price_of
-from geminids.views.screen import Screen
-from geminids.views.usage import Report, grouped, report_of
-from geminids.views.usage_html import html
-from geminids.views.usage_table import print_report
+from geminids.views.terminal.screen import Screen
+from geminids.views.usage.html import html
+from geminids.views.usage.table import print_report
+from geminids.views.usage.usage import Report, grouped, report_of
 
 _CODE = re.compile(r"\x1b\[[0-9;]*m")
 PRO, FLASH, ODD = "gemini-2.5-pro", "gemini-2.5-flash", "model-<that>-nobody-knows"

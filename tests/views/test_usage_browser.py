@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from geminids.sessions.usage import Request, Spent, StoredUsage
-from geminids.views.usage import report_of
-from geminids.views.usage_html import html
+from geminids.views.usage.html import html
+from geminids.views.usage.usage import report_of
 
 _BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 

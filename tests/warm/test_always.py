@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geminids.events.model import Change, PermissionAsked
-from geminids.warm.always import Always
+from geminids.warm.allow_always import Always
 
 
 def _asked(

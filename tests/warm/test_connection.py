@@ -11,10 +11,10 @@ from typing import Any
 import anyio
 import pytest
 
+from geminids.gemini.protocol.acp.calls import Cancel, NewSession, Prompt, Text, stopped_of
+from geminids.gemini.protocol.acp.messages import Note, Unknown, Update
 from geminids.process.child import spawn
 from geminids.warm.connection import Connection, Gone, RpcFailed
-from geminids.wire.acp import Note, Unknown, Update
-from geminids.wire.acp_calls import Cancel, NewSession, Prompt, Text, stopped_of
 
 _HEAD = """
 import json, os, sys

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geminids import Options
+from geminids.gemini.protocol.journal.records import Message, decode_message
 from geminids.warm.handover import as_text, conversation_text, has_arrived
-from geminids.wire.journal import Message, decode_message
 from recordings import recorded
 
 _ID = "5f0c0f5e-0000-4000-8000-000000000001"

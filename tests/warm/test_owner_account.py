@@ -9,11 +9,11 @@ import anyio
 
 from geminids.events.model import Event, Finished, Notice, Started, Text, ToolFinished
 from geminids.events.numbering import EventNumbers
+from geminids.gemini.protocol.outcome.judge import Ending
 from geminids.outcome import Failure
 from geminids.run.recorder import RunRecorder
-from geminids.warm.owner_account import OWNER_GONE, Account
-from geminids.warm.owner_wire import Cold, as_line, told_in
-from geminids.wire.endings import Ending
+from geminids.warm.owner.owner_account import OWNER_GONE, Account
+from geminids.warm.owner.owner_wire import Cold, as_line, told_in
 
 
 def _event(kind: type[Any], seq: int, turn: int = 1, **fields: Any) -> Any:

@@ -11,8 +11,8 @@ import pytest
 
 from geminids import McpServer, Options, Permissions
 from geminids.config.fields import fields
-from geminids.warm.owner_order import make_order, rooted, too_cold_for_owner
-from geminids.warm.owner_wire import Order, as_line, asked_in
+from geminids.warm.owner.owner_order import make_order, rooted, too_cold_for_owner
+from geminids.warm.owner.owner_wire import Order, as_line, asked_in
 
 
 def test_an_order_arrives_as_it_was_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

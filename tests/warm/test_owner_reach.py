@@ -17,11 +17,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from geminids.config.places import Places
+from geminids.config.paths import Places
 from geminids.errors import GeminidsError
-from geminids.warm.owner_place import OwnerPlace
-from geminids.warm.owner_reach import find_owner, our_hello, reach_owner, start_owner
-from geminids.warm.owner_wire import End, Hello, Look, OwnerStatus, as_line, told_in
+from geminids.warm.owner.owner_place import OwnerPlace
+from geminids.warm.owner.owner_reach import find_owner, our_hello, reach_owner, start_owner
+from geminids.warm.owner.owner_wire import End, Hello, Look, OwnerStatus, as_line, told_in
 
 NOBODY = 65534
 
@@ -61,7 +61,7 @@ def _owners(places: Places) -> list[int]:
     found = []
     for process in psutil.process_iter():
         try:
-            if "geminids.warm.owner_main" in process.cmdline() and process.environ().get(
+            if "geminids.warm.owner.owner_main" in process.cmdline() and process.environ().get(
                 "GEMINIDS_HOME"
             ) == str(places.root):
                 found.append(process.pid)

@@ -13,13 +13,13 @@ import anyio
 import pytest
 
 from geminids import Finished, Notice, Options, Started
-from geminids.config.places import Places
+from geminids.config.paths import Places
 from geminids.events.model import PermissionAsked, PermissionDecided, Text
-from geminids.warm.owner_place import OwnerPlace
-from geminids.warm.owner_reach import our_hello
-from geminids.warm.owner_run import RemoteRun
-from geminids.warm.owner_wire import Answer, Asked, Cold, Order, Stop, as_line, asked_in
-from geminids.warm.permission import Said
+from geminids.warm.owner.owner_place import OwnerPlace
+from geminids.warm.owner.owner_reach import our_hello
+from geminids.warm.owner.owner_run import RemoteRun
+from geminids.warm.owner.owner_wire import Answer, Asked, Cold, Order, Stop, as_line, asked_in
+from geminids.warm.permissions.decide import Said
 
 Serve = Callable[["Talk"], None]
 

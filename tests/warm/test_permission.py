@@ -8,12 +8,12 @@ import anyio
 import pytest
 
 from geminids.events.model import PermissionAsked, PermissionDecided
-from geminids.launch.permissions import Verdicts
+from geminids.launch.permissions.verdicts import Verdicts
 from geminids.options import Permissions
 from geminids.redact import Redactor
 from geminids.run.recorder import RunRecorder
-from geminids.warm.always import Always
-from geminids.warm.permission import Desk, Said
+from geminids.warm.allow_always import Always
+from geminids.warm.permissions.decide import Desk, Said
 
 BACKENDS = ("asyncio", "trio")
 ASKS = Verdicts("default", Permissions(shell="ask", file_write="ask"), asks=True)

@@ -11,11 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from geminids.gemini.protocol.acp.calls import (
+    Audio,
+    Image,
+    Resource,
+    ResourceBlob,
+    ResourceLink,
+    ResourceText,
+    Text,
+)
 from geminids.launch.errors import Refused
-from geminids.launch.prompt import MAX_PROMPT_UNITS
+from geminids.launch.prompt.compose import MAX_PROMPT_UNITS
 from geminids.options import Options
 from geminids.warm.prompt import blocks_of, is_command
-from geminids.wire.acp_calls import Audio, Image, Resource, ResourceBlob, ResourceLink, ResourceText, Text
 
 COMMANDS = ("memory", "extensions", "init", "restore", "about", "help")
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(16)

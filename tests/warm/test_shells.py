@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from geminids.process.marker import new_mark, with_mark
-from geminids.warm.shells import Shells
+from geminids.warm.shell_tracker import Shells
 
 # Says that it is up, waits for the end of its stdin, and starts what it is told to before that.
 _PROGRAM = """

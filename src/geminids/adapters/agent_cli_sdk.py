@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from geminids.client import open_run, stream_sync
-from geminids.config.places import Places
+from geminids.config.paths import Places
 from geminids.dialects.claude.execute_result import Executed, ExecutedCollector, executed, refused
 from geminids.errors import OptionsError, ToolchainError
+from geminids.gemini import find, models_of
 from geminids.options import Options
-from geminids.toolchain import find, models_of
 
 if TYPE_CHECKING:
-    from geminids.warm.permission import OnPermission
+    from geminids.warm.permissions.decide import OnPermission
 
 __all__ = [
     "PERMISSION_MODES",

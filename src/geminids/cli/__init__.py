@@ -42,7 +42,7 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in _COMMANDS:
             return None
-        command = getattr(import_module(f"geminids.cli.{name}"), name)
+        command = getattr(import_module(f"geminids.cli.commands.{name}"), name)
         assert isinstance(command, click.Command)
         return command
 
@@ -85,7 +85,7 @@ def main() -> None:
         click.echo(f"geminids: stdout cannot be written: {error.strerror}", err=True)
         _leave(1)
     except GeminidsError as error:
-        from geminids.views.safe import clean  # imported late: only an error needs it
+        from geminids.views.sanitize import clean  # imported late: only an error needs it
 
         # Names of files and ids of sessions may hold anything.
         click.echo(f"geminids: {clean(str(error))}", err=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from geminids.config.form import Problem, build_config, validate_config
-    from geminids.config.layers import Loaded, load_options
+    from geminids.config.loader import Loaded, load_options
     from geminids.config.schema import ConfigField, config_fields, json_schema, reference_page
 
 __all__ = [
@@ -27,7 +27,7 @@ __all__ = [
 
 _ROOMS = {
     "form": ("Problem", "build_config", "validate_config"),
-    "layers": ("Loaded", "load_options"),
+    "loader": ("Loaded", "load_options"),
     "schema": ("ConfigField", "config_fields", "json_schema", "reference_page"),
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names}

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 from geminids.doctor.checks import Check, Scene
 from geminids.errors import GeminidsError
+from geminids.gemini.settings_file import SettingsProblem
 from geminids.launch.auth import Auth, choose_auth
 from geminids.launch.home import SourceHome
 from geminids.launch.route import route_text
 from geminids.launch.sign_in import find_sign_in, nearest_dotenv
-from geminids.toolchain.settings import SettingsProblem
 
 __all__ = ["auth", "gateway", "settings"]
 
@@ -59,8 +59,8 @@ def gateway(scene: Scene) -> Check:
         hint = "Cost is an estimate, and limits, record and replay are refused."
         return Check("gateway", "warning", route_text(route), hint)
     if route.sign_in == "vertex_credentials":
-        from geminids.gateway.credential import VertexCredentials
-        from geminids.gateway.way import way_of
+        from geminids.gateway.forward.credential import VertexCredentials
+        from geminids.gateway.forward.network_settings import way_of
 
         try:
             way = way_of(signed.env)

@@ -11,14 +11,14 @@ from typing import Literal
 
 import msgspec
 
-from geminids.config.places import Places
+from geminids.config.paths import Places
 from geminids.errors import NodeMissing, OptionsError, ToolchainError
+from geminids.gemini import Gemini, find, find_node
+from geminids.gemini.features import NEWEST_TESTED, OLDEST_SUPPORTED
+from geminids.gemini.settings_file import SettingsProblem
 from geminids.launch.environment import EnvFileProblem, base_environment, read_env_file
 from geminids.launch.home import SourceHome, source_home
 from geminids.options import Options, make_options
-from geminids.toolchain import Gemini, find, find_node
-from geminids.toolchain.releases import NEWEST_TESTED, OLDEST_SUPPORTED
-from geminids.toolchain.settings import SettingsProblem
 
 __all__ = [
     "Check",

@@ -11,6 +11,8 @@ from geminids.client import open_run
 from geminids.doctor import auth, checks
 from geminids.doctor.checks import Check, Level, Scene
 from geminids.events.model import Notice
+from geminids.gemini import Gemini, models_of
+from geminids.gemini.protocol.outcome.hints import hint_for
 from geminids.launch.build import build_headless
 from geminids.launch.errors import Refused
 from geminids.launch.gateway_env import PLACEHOLDER
@@ -20,8 +22,6 @@ from geminids.log import get_logger
 from geminids.options import Options
 from geminids.redact import Redactor, secrets_of
 from geminids.run.result import Result
-from geminids.toolchain import Gemini, models_of
-from geminids.wire.hints import hint_for
 
 __all__ = ["Check", "Level", "check_environment", "probe_options", "would_work"]
 

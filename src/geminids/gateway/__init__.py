@@ -6,14 +6,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from geminids.gateway.cassette import load_cassette
-    from geminids.gateway.load import load_script
-    from geminids.gateway.offline import offline_scene
-    from geminids.gateway.recording import Recording
-    from geminids.gateway.replaying import Replaying
+    from geminids.gateway.cassette.cassette import load_cassette
+    from geminids.gateway.cassette.recording import Recording
+    from geminids.gateway.cassette.replay import Replaying
     from geminids.gateway.request import Request
-    from geminids.gateway.script import Call, Reply, Script, Usage
-    from geminids.gateway.server import Gateway
+    from geminids.gateway.script.demo import offline_scene
+    from geminids.gateway.script.load import load_script
+    from geminids.gateway.script.script import Call, Reply, Script, Usage
+    from geminids.gateway.server.gateway import Gateway
     from geminids.gateway.upstream import Upstream
 
 __all__ = [
@@ -32,18 +32,18 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Call": "script",
-    "Gateway": "server",
-    "Recording": "recording",
-    "Replaying": "replaying",
-    "Reply": "script",
+    "Call": "script.script",
+    "Gateway": "server.gateway",
+    "Recording": "cassette.recording",
+    "Replaying": "cassette.replay",
+    "Reply": "script.script",
     "Request": "request",
-    "Script": "script",
+    "Script": "script.script",
     "Upstream": "upstream",
-    "Usage": "script",
-    "load_cassette": "cassette",
-    "load_script": "load",
-    "offline_scene": "offline",
+    "Usage": "script.script",
+    "load_cassette": "cassette.cassette",
+    "load_script": "script.load",
+    "offline_scene": "script.demo",
 }
 
 

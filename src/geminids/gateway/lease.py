@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
+from geminids.gateway.messages import Halt, Tell, Told, UnderWay
 from geminids.gateway.request import TOKEN_PREFIX, Api
-from geminids.gateway.told import Halt, Tell, Told, UnderWay
 from geminids.gateway.upstream import Upstream
 
 if TYPE_CHECKING:
-    from geminids.gateway.activity import Activity
-    from geminids.gateway.pace import Pace
+    from geminids.gateway.limits.activity import Activity
+    from geminids.gateway.limits.rate_limiter import Pace
     from geminids.spending.budget import BaseBudget
 
 __all__ = ["TOKEN_PREFIX", "Lease", "Leases"]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import pytest
 
 if TYPE_CHECKING:
-    from geminids.gateway.server import Gateway
+    from geminids.gateway.server.gateway import Gateway
 
 __all__ = ["CassetteOfTest", "geminids_cassette", "geminids_gateway", "pytest_addoption"]
 
@@ -27,7 +27,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def geminids_gateway() -> Iterator[Gateway]:
     """A started gateway with an empty script: add to it by `.reply(text=…)` and `.when("regex", text=…)`."""
     # Imported here: pytest loads this plugin at every start, for tests that never use it too.
-    from geminids.gateway.server import Gateway
+    from geminids.gateway.server.gateway import Gateway
 
     with Gateway() as gateway:
         yield gateway

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Protocol
 
 import msgspec
 
-from geminids.config.places import Places, private_dir
+from geminids.config.paths import Places, private_dir
 from geminids.log import get_logger
 
 # For types only, so that `spending` is not loaded before the CLI is spawned.

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import msgspec
 
-from geminids.config.places import SOURCE, Places, private_dir, write_private
+from geminids.config.paths import SOURCE, Places, private_dir, write_private
+from geminids.gemini.settings_file import Settings, SettingsProblem, read_settings
+from geminids.gemini.skills.file import read_skill
 from geminids.launch.environment import read_dotenv
 from geminids.launch.errors import Refused
 from geminids.redact import secrets_of
-from geminids.skills.file import read_skill
-from geminids.toolchain.settings import Settings, SettingsProblem, read_settings
 
 __all__ = [
     "SOURCE",

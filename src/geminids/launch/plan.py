@@ -6,14 +6,14 @@ from pathlib import Path
 
 import msgspec
 
-from geminids.config.places import Places
+from geminids.config.paths import Places
 from geminids.gateway.route import Route
+from geminids.gemini import Gemini
 from geminids.launch.auth import Auth
 from geminids.launch.home import PrivateHome
-from geminids.launch.permissions import Verdicts
+from geminids.launch.permissions.verdicts import Verdicts
 from geminids.launch.scratch import StagedFiles
 from geminids.launch.workspace import Found
-from geminids.toolchain import Gemini
 
 __all__ = ["Plan", "WarmPlan", "Writes"]
 

@@ -13,26 +13,26 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from geminids.config.places import Places
+from geminids.config.paths import Places
 from geminids.errors import CliMissing, ToolchainError
 from geminids.gateway.route import Route
+from geminids.gemini import Gemini, find
+from geminids.gemini.settings_file import SettingsProblem, merge
 from geminids.ids import new_session_id
 from geminids.launch import environment, home
 from geminids.launch.auth import Auth
 from geminids.launch.errors import PromptProblem, Refused
-from geminids.launch.prompt import check_prompt, compose
-from geminids.launch.run_settings import POLICY, USERS_POLICY, RunSettings, read_run_settings
+from geminids.launch.prompt.compose import check_prompt, compose
 from geminids.launch.scratch import StagedFiles
+from geminids.launch.settings.run_settings import POLICY, USERS_POLICY, RunSettings, read_run_settings
 from geminids.launch.sign_in import find_sign_in
 from geminids.launch.workspace import Found
 from geminids.options import Options
 from geminids.outcome import FailureKind
 from geminids.redact import secrets_in_words, secrets_of
-from geminids.toolchain import Gemini, find
-from geminids.toolchain.settings import SettingsProblem, merge
 
 if TYPE_CHECKING:
-    from geminids.skills.find import Skill
+    from geminids.gemini.skills.find import Skill
 
 __all__ = [
     "TRUST_WORKSPACE",
@@ -248,7 +248,7 @@ def _strange_skills(cwd: str, source: home.SourceHome, places: Places) -> tuple[
     """The skills of the folder that nobody vouches for (`geminids skills add` does)."""
     if not any(os.path.isdir(os.path.join(cwd, name, "skills")) for name in (".gemini", ".agents")):
         return ()
-    from geminids.skills.record import untrusted_skills  # imported late: few folders have skills
+    from geminids.gemini.skills.record import untrusted_skills  # imported late: few folders have skills
 
     return untrusted_skills(cwd, places, home=source.path)
 
@@ -305,7 +305,7 @@ def _message(prompt: str, text: str, options: Options, cwd: str, places: Places)
     try:
         if not (options.images or options.videos or options.files):
             return PromptMessage(prompt=prompt, stdin=check_prompt(text))
-        from geminids.launch.media import attach  # imported late: few runs have files
+        from geminids.launch.prompt.media import attach  # imported late: few runs have files
 
         media = attach(options, cwd, places)
         stdin = check_prompt(text + media.words, attached=media.units)

@@ -15,7 +15,7 @@ from geminids.gateway.route import Route
 from geminids.launch.auth import Auth
 from geminids.launch.gateway_env import NO_KEY
 from geminids.options import Options
-from geminids.options.checks import LIMITS, NEED_GATEWAY
+from geminids.options.validate import LIMITS, NEED_GATEWAY
 
 __all__ = ["decide_route", "needs_gateway", "route_notice", "route_text", "uses_container"]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from geminids.config.flock import FileLock
-from geminids.config.places import Places, private_dir
+from geminids.config.paths import Places, private_dir
 
 __all__ = ["Scratch", "StagedFiles", "name_elsewhere", "new_scratch_name", "sweep"]
 

@@ -11,12 +11,12 @@ import msgspec
 
 from geminids.gateway.request import Api
 from geminids.gateway.route import Route
+from geminids.gemini.settings_file import SettingsProblem, merge, read_settings
 from geminids.launch.auth import Auth, choose_auth, selected_type
 from geminids.launch.environment import read_dotenv
 from geminids.launch.home import SourceHome, regular_text
 from geminids.launch.route import decide_route
 from geminids.options import Options
-from geminids.toolchain.settings import SettingsProblem, merge, read_settings
 
 __all__ = ["SignIn", "find_sign_in", "nearest_dotenv"]
 
@@ -70,7 +70,7 @@ def find_sign_in(
     api: Api = "gemini"
     found = {name: value for _, variables in files for name, value in variables.items()} | dict(env)
     if options.replay is not None:
-        from geminids.gateway.cassette import cassette_api  # imported late: few runs are replays
+        from geminids.gateway.cassette.cassette import cassette_api  # imported late: few runs are replays
 
         api = cassette_api(options.replay)
         auth = Auth("none", "replay", _SELECTED_TYPES[api])

@@ -10,11 +10,11 @@ from typing import Any
 
 import msgspec
 
+from geminids.gemini import Release
+from geminids.gemini.settings_file import Settings, SettingsProblem, read_settings
 from geminids.launch.environment import names_in
 from geminids.launch.errors import WorkspaceProblem
-from geminids.launch.texts import TextProblem, check_texts
-from geminids.toolchain import Release
-from geminids.toolchain.settings import Settings, SettingsProblem, read_settings
+from geminids.launch.prompt.context_files import TextProblem, check_texts
 
 __all__ = ["Distrust", "Found", "Workspace", "distrust", "look_at"]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 
+from geminids.gemini.locate.node import write_preload
 from geminids.launch.errors import Refused
 from geminids.launch.home import write_home
 from geminids.launch.plan import Plan, WarmPlan, Writes
 from geminids.launch.scratch import Scratch, StagedFiles, sweep
-from geminids.toolchain.node import write_preload
 
 __all__ = ["write"]
 

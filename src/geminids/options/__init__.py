@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from geminids.options.checks import make_options
 from geminids.options.model import Approval, Effort, Leftovers, McpServer, Options
 from geminids.options.permissions import CAPABILITIES, Capability, Permissions, Power
+from geminids.options.validate import make_options
 
 __all__ = [
     "CAPABILITIES",

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 import psutil
 
-from geminids.config.places import Places
+from geminids.config.paths import Places
 from geminids.process.marker import MARKER, Mark, marks_in
 from geminids.process.tree import Ended, all_marked, marker_of
 from geminids.redact import Redactor, secrets_of

@@ -10,10 +10,10 @@ import msgspec
 
 from geminids.events.model import Decision, EndedProcess, Level, Usage
 from geminids.events.stall import Stall
+from geminids.gemini.protocol.outcome.judge import Ending
 from geminids.launch.workspace import Found
-from geminids.run.cost import Prices
+from geminids.run.accounting.cost import Prices
 from geminids.run.stopping import StopReason
-from geminids.wire.endings import Ending
 
 if TYPE_CHECKING:
     from geminids.process.marker import Mark

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from geminids.events.model import Event, Level, Notice, Retry, TokensUsed
+from geminids.gateway.messages import Answered, Finding, Halt, Remark, Waiting
 from geminids.gateway.request_log import RequestLog
-from geminids.gateway.told import Answered, Finding, Halt, Remark, Waiting
+from geminids.gemini.protocol.outcome.hints import hint_for
+from geminids.gemini.protocol.outcome.judge import Ending
 from geminids.outcome import Failure, FailureKind
-from geminids.run.lease import RunLease
+from geminids.run.accounting.lease import RunLease
 from geminids.run.recorder import RunRecorder
-from geminids.wire.endings import Ending
-from geminids.wire.hints import hint_for
 
 if TYPE_CHECKING:
     import anyio
 
-    from geminids.gateway.told import UnderWay
-    from geminids.run.cost import Prices
+    from geminids.gateway.messages import UnderWay
+    from geminids.run.accounting.cost import Prices
 
 __all__ = ["GatewayEvents", "ending_of"]
 

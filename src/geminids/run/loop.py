@@ -9,6 +9,7 @@ import msgspec
 
 from geminids.errors import SessionError
 from geminids.events.model import EndedProcess, Level
+from geminids.gemini.protocol.outcome.judge import Ending
 from geminids.launch.errors import Refused
 from geminids.log import get_logger
 from geminids.options import Options
@@ -17,12 +18,11 @@ from geminids.run.recorder import RunRecorder
 from geminids.run.result import our_fault
 from geminids.run.retry import Decided, NextAttempt, Retries
 from geminids.run.stopping import StopReason
-from geminids.wire.endings import Ending
 
 if TYPE_CHECKING:
     import anyio
 
-    from geminids.run.wanted import Wanted
+    from geminids.run.schema.answer_schema import Wanted
 
 __all__ = ["AttemptLoop", "Starter"]
 

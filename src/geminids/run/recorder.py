@@ -13,13 +13,13 @@ import msgspec
 from geminids.events.accumulator import Accumulator
 from geminids.events.model import AnyEvent, Event, Finished, Level, Started, TokensUsed, Turn
 from geminids.events.numbering import EventNumbers
+from geminids.gemini.protocol.outcome.judge import Ending
 from geminids.ids import new_run_id
 from geminids.log import get_logger
 from geminids.redact import Redactor
+from geminids.run.accounting.cost import sum_of
 from geminids.run.attempt import AttemptFacts
-from geminids.run.cost import sum_of
 from geminids.run.result import Result
-from geminids.wire.endings import Ending
 
 if TYPE_CHECKING:
     import anyio

@@ -14,11 +14,11 @@ from geminids.events.accumulator import turns_of
 from geminids.events.cost import Cost
 from geminids.events.model import Decision, EndedProcess, Finished, Turn, Usage
 from geminids.events.stall import Stall
+from geminids.gemini.protocol.outcome.hints import hint_for
+from geminids.gemini.protocol.outcome.judge import Ending
 from geminids.launch.errors import Refused
 from geminids.log import get_logger
 from geminids.outcome import Failure, FailureKind, Outcome
-from geminids.wire.endings import Ending
-from geminids.wire.hints import hint_for
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar

@@ -8,11 +8,11 @@ from typing import Any, TypeGuard
 
 import msgspec
 
+from geminids.gemini.protocol.outcome.hints import hint_for
+from geminids.gemini.protocol.outcome.judge import Ending
 from geminids.options import Options
 from geminids.outcome import Failure, FailureKind
-from geminids.run.wanted import Wanted
-from geminids.wire.endings import Ending
-from geminids.wire.hints import hint_for
+from geminids.run.schema.answer_schema import Wanted
 
 __all__ = ["CONTINUE", "LONGEST_WAIT", "Decided", "NextAttempt", "Retries", "Stands", "next_attempt"]
 
@@ -106,7 +106,7 @@ class Retries:
         session_id: str | None,
         given_up: Callable[[], str | None],
     ) -> Decided:
-        from geminids.run.extract_aside import checked_in_time  # imported late: jsonschema
+        from geminids.run.schema.isolated_validation import checked_in_time  # imported late: jsonschema
 
         found = checked_in_time(answer, schema.schema, given_up=given_up)
         if found is None:

@@ -10,25 +10,25 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from geminids.events.model import Level
+from geminids.gemini.protocol.outcome.judge import Ending
 from geminids.launch.prepare import look_ahead
 from geminids.log import get_logger
 from geminids.options import Options
-from geminids.run.claim import Claim, busy
-from geminids.run.lease import RunLease
+from geminids.run.accounting.lease import RunLease
+from geminids.run.headless.reader import OnLine
 from geminids.run.loop import AttemptLoop
-from geminids.run.reading import OnLine
 from geminids.run.recorder import RunRecorder
 from geminids.run.result import ending_of_error
+from geminids.run.session_claim import Claim, busy
 from geminids.run.starter import MakeWarm, RunStarter
 from geminids.run.stopping import StopReason, see_through
 from geminids.run.stream import BY_CALLER, EventStream
-from geminids.wire.endings import Ending
 
 if TYPE_CHECKING:
     import anyio
     from anyio.abc import TaskGroup
 
-    from geminids.run.wanted import Wanted
+    from geminids.run.schema.answer_schema import Wanted
     from geminids.spending.budget import BaseBudget
 
 __all__ = ["Run"]
@@ -60,7 +60,7 @@ class Run(EventStream):
         self._done: anyio.Event | None = None
         self._tasks: TaskGroup | None = None
         if wanted is None and options.schema is not None:
-            from geminids.run.wanted import wanted_of
+            from geminids.run.schema.answer_schema import wanted_of
 
             wanted = wanted_of(options.schema)
         self._starter = RunStarter(

@@ -20,17 +20,17 @@ from geminids.launch.route import route_notice
 from geminids.launch.scratch import Scratch
 from geminids.launch.write import write
 from geminids.options import Options
+from geminids.run.accounting.cost import check_prices
+from geminids.run.accounting.lease import RunLease
 from geminids.run.attempt import Attempt, AttemptFacts
-from geminids.run.claim import Claim
-from geminids.run.cost import check_prices
-from geminids.run.headless import HeadlessAttempt
-from geminids.run.lease import RunLease
-from geminids.run.reading import OnLine
+from geminids.run.headless.attempt import HeadlessAttempt
+from geminids.run.headless.reader import OnLine
 from geminids.run.recorder import RunRecorder
 from geminids.run.retry import NextAttempt
+from geminids.run.session_claim import Claim
 
 if TYPE_CHECKING:
-    from geminids.sessions.listing import SessionInfo
+    from geminids.sessions.finder import SessionInfo
 
 __all__ = ["MakeWarm", "ResumeHeadless", "RunStarter", "WarmRun", "with_one_try_per_request"]
 
@@ -220,7 +220,7 @@ class RunStarter:
 
 
 def _find_session(session_id: str, options: Options) -> SessionInfo | None:
-    from geminids.sessions.loading import locate  # imported late: few runs resume
+    from geminids.sessions.loader import locate  # imported late: few runs resume
 
     try:
         return locate(session_id, options.cwd, home=options.home, environ={**os.environ, **options.env})

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from geminids.config.places import Places, private_dir
+from geminids.config.paths import Places, private_dir
 from geminids.events.model import EndedProcess
+from geminids.gemini.protocol.outcome.judge import Ending
 from geminids.log import get_logger
 from geminids.options import Options
 from geminids.process.child import Child
 from geminids.process.marker import Mark
 from geminids.redact import Redactor
-from geminids.wire.endings import Ending
 
 if TYPE_CHECKING:
     import anyio
@@ -95,7 +95,7 @@ async def end_processes(
     child: Child, mark: Mark, grace: float, stopping: Stopping, *, keep: bool
 ) -> list[Ended]:
     """End the tree where we stop it, and what is left where it ended by itself; `keep`: the CLI alone."""
-    from geminids.process import stop  # imported late: psutil
+    from geminids.process import terminate as stop  # imported late: psutil
 
     def hurry() -> bool:
         return stopping.hurry
@@ -111,7 +111,7 @@ async def end_processes(
 
 def end_processes_now(child: Child, mark: Mark) -> list[Ended]:
     """Kill them all, without an event loop."""
-    from geminids.process import stop
+    from geminids.process import terminate as stop
 
     return stop.end_now(child, mark)
 

@@ -12,12 +12,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from geminids.sessions.finder import SessionInfo, exists, find, journal_of
     from geminids.sessions.follow import Follower
-    from geminids.sessions.listing import SessionInfo, exists, find, journal_of
-    from geminids.sessions.loading import Session, load, locate
+    from geminids.sessions.loader import Session, load, locate
     from geminids.sessions.lock import Holder, Lock, hold, try_hold
-    from geminids.sessions.rescuing import Rescue, fork, rescue
-    from geminids.sessions.tokens import ResumeToken, extract_resume_token, format_resume_line
+    from geminids.sessions.repair.rescue import Rescue, fork, rescue
+    from geminids.sessions.resume_token import ResumeToken, extract_resume_token, format_resume_line
 
 __all__ = [
     "Follower",
@@ -42,11 +42,11 @@ __all__ = [
 
 _ROOMS = {
     "follow": ("Follower",),
-    "listing": ("SessionInfo", "exists", "find", "journal_of"),
-    "loading": ("Session", "load", "locate"),
+    "finder": ("SessionInfo", "exists", "find", "journal_of"),
+    "loader": ("Session", "load", "locate"),
     "lock": ("Holder", "Lock", "hold", "try_hold"),
-    "rescuing": ("Rescue", "fork", "rescue"),
-    "tokens": ("ResumeToken", "extract_resume_token", "format_resume_line"),
+    "repair.rescue": ("Rescue", "fork", "rescue"),
+    "resume_token": ("ResumeToken", "extract_resume_token", "format_resume_line"),
 }
 
 

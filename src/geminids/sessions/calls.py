@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from geminids.sessions.order import in_true_order
-from geminids.wire.journal import Message, ToolCall
+from geminids.gemini.protocol.journal.records import Message, ToolCall
+from geminids.sessions.repair.reorder_acp import in_true_order
 
 __all__ = ["calls_of", "exchanges", "thoughts_of"]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from geminids.config.places import SOURCE, Places
+from geminids.config.paths import SOURCE, Places
 from geminids.errors import SessionError
 
 __all__ = ["Folder", "chat_folders", "home_of", "project_hash", "project_paths", "read_regular_file"]

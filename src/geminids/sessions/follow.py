@@ -7,7 +7,7 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 
-from geminids.process.lines import LineFramer
+from geminids.process.line_framer import LineFramer
 
 __all__ = ["Follower"]
 

@@ -15,7 +15,7 @@ from types import TracebackType
 import msgspec
 
 from geminids.config.flock import FileLock
-from geminids.config.places import Places, private_dir
+from geminids.config.paths import Places, private_dir
 from geminids.errors import SessionBusy, SessionError
 from geminids.ids import is_session_id
 

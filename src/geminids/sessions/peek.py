@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from geminids.sessions.handed_over import own_words
-from geminids.wire.journal import (
+from geminids.gemini.protocol.journal.lenient import value_of
+from geminids.gemini.protocol.journal.records import (
     Header,
     Message,
     Rewind,
@@ -22,8 +22,8 @@ from geminids.wire.journal import (
     decode_record,
     update_in,
 )
-from geminids.wire.journal_odd import value_of
-from geminids.wire.journal_replay import blocks, legacy_conversation
+from geminids.gemini.protocol.journal.replay import blocks, legacy_conversation
+from geminids.sessions.handover_format import own_words
 
 __all__ = ["Peek", "peek", "title_of", "when"]
 

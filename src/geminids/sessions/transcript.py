@@ -9,12 +9,12 @@ from typing import Any, Literal
 
 import msgspec
 
-from geminids.events.from_journal import truth_of
 from geminids.events.model import Change
+from geminids.events.translate.journal import truth_of
+from geminids.gemini.protocol import tool_results as tools
+from geminids.gemini.protocol.journal.records import Message, ToolCall
+from geminids.gemini.protocol.journal.stream import open_journal, subagent_files
 from geminids.sessions.calls import calls_of, exchanges, thoughts_of
-from geminids.wire import tools
-from geminids.wire.journal import Message, ToolCall
-from geminids.wire.journal_stream import open_journal, subagent_files
 
 __all__ = [
     "Agents",
@@ -115,7 +115,7 @@ class Agents:
 def entries(messages: Iterable[Message], agents: Agents | None = None) -> Iterator[Entry]:
     """The conversation, entry by entry; a subagent's stand behind the call that it belongs to.
 
-    >>> from geminids.wire.journal_replay import replay
+    >>> from geminids.gemini.protocol.journal.replay import replay
     >>> said = replay([b'{"id":"m1","type":"user","content":"hello"}']).messages
     >>> [entry.text for entry in entries(said)]
     ['hello']

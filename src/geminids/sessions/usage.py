@@ -11,13 +11,13 @@ from typing import Literal
 
 import msgspec
 
-from geminids.config.places import Places
+from geminids.config.paths import Places
 from geminids.gateway.request_log import LoggedRequest, read_request_log
+from geminids.gemini.protocol.journal.lenient import UNREADABLE
+from geminids.gemini.protocol.journal.records import Message, Rewind, decode_record
+from geminids.gemini.protocol.journal.replay import blocks
+from geminids.sessions.finder import session_files
 from geminids.sessions.folders import Folder, chat_folders, home_of, read_regular_file
-from geminids.sessions.listing import session_files
-from geminids.wire.journal import Message, Rewind, decode_record
-from geminids.wire.journal_odd import UNREADABLE
-from geminids.wire.journal_replay import blocks
 
 __all__ = [
     "Kind",

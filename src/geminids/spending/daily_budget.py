@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from geminids.config.flock import FileLock
-from geminids.config.places import private_dir
+from geminids.config.paths import private_dir
 from geminids.log import get_logger
 from geminids.spending.budget import (
     BaseBudget,

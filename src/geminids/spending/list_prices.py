@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from geminids.at_fork import importing
-from geminids.config.places import Places, write_private
+from geminids.config.paths import Places, write_private
 from geminids.spending.table import Rates, bare, names_of
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from geminids.events.encoding import encode_json
 from geminids.events.model import Event, Finished, Notice, encode_event
-from geminids.views.safe import one_line
+from geminids.views.sanitize import one_line
 
 if TYPE_CHECKING:
-    from geminids.dialects.tongue import Tongue
+    from geminids.dialects.dialect import Tongue
 
 __all__ = ["Spoken", "flush", "print_answer", "print_events", "print_value"]
 

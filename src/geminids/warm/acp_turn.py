@@ -8,35 +8,35 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from geminids.events.from_acp import AcpTranslator
-from geminids.events.from_acp_journal import WarmJournalTranslator
 from geminids.events.model import Event, Retry, ToolStarted, Usage
+from geminids.events.translate.acp import AcpTranslator
+from geminids.events.translate.acp_journal import WarmJournalTranslator
 from geminids.gateway.request_log import RequestLog
+from geminids.gemini.protocol.acp.calls import Content, Prompt
+from geminids.gemini.protocol.acp.messages import Note, Unknown, Update
+from geminids.gemini.protocol.outcome.judge import Ending, max_turns
+from geminids.gemini.protocol.stderr import Remark
 from geminids.options import Options
+from geminids.run.accounting.cost import Prices, load_prices_early, usage_of_requests
 from geminids.run.attempt import AttemptFacts
-from geminids.run.cost import Prices, load_prices_early, usage_of_requests
 from geminids.run.gateway_events import GatewayEvents, ending_of
 from geminids.run.recorder import RunRecorder
 from geminids.run.stall.snapshot import situation_of
 from geminids.run.stall.watch import StallWatch
 from geminids.run.stopping import Deadlines, Stopping, StopReason, listed, stopped_ending
 from geminids.warm.connection import Pending
-from geminids.warm.open_asks import OpenAsks
-from geminids.warm.permission import Desk
+from geminids.warm.event_sources import WarmSources
+from geminids.warm.permissions.decide import Desk
+from geminids.warm.permissions.pending import OpenAsks
 from geminids.warm.prompt_answer import PromptAnswer, cancel
 from geminids.warm.session import AcpSession
-from geminids.warm.sources import WarmSources
-from geminids.wire.acp import Note, Unknown, Update
-from geminids.wire.acp_calls import Content, Prompt
-from geminids.wire.endings import Ending, max_turns
-from geminids.wire.stderr import Remark
 
 if TYPE_CHECKING:
     import anyio
     import psutil
     from anyio.abc import TaskGroup
 
-    from geminids.gateway.told import Halt
+    from geminids.gateway.messages import Halt
     from geminids.process.tree import Ended
     from geminids.run.stall.snapshot import Situation
 
@@ -284,7 +284,7 @@ class AcpTurn:
 
     def _seal_reports(self) -> None:
         """The CLI has left the conversation in a file that anybody can read."""
-        from geminids.run.reading import Reports
+        from geminids.run.headless.reader import Reports
 
         reports = Reports(self._recorder.redactor)
         reports.look_in(self._session.process.plan.env.get("TMPDIR") or "/tmp", self._sent_at)

@@ -10,6 +10,8 @@ import msgspec
 from geminids.errors import SessionError
 from geminids.events.model import SessionStart
 from geminids.gateway.request_log import RequestLog
+from geminids.gemini.protocol.acp.calls import Content
+from geminids.gemini.protocol.outcome.judge import Ending
 from geminids.launch.errors import Refused
 from geminids.options import Options
 from geminids.process.marker import Mark
@@ -20,11 +22,9 @@ from geminids.run.starter import ResumeHeadless
 from geminids.run.stopping import Stopping, StopReason, stopped_ending
 from geminids.warm.acp_turn import AcpTurn
 from geminids.warm.connection import Gone, RpcFailed
-from geminids.warm.permission import Desk, OnPermission
+from geminids.warm.permissions.decide import Desk, OnPermission
 from geminids.warm.prompt import blocks_of, is_command
 from geminids.warm.session import AcpSession, Conversation
-from geminids.wire.acp_calls import Content
-from geminids.wire.endings import Ending
 
 if TYPE_CHECKING:
     import anyio

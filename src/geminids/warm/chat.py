@@ -11,20 +11,20 @@ from geminids.events.cost import Cost
 from geminids.events.model import Usage
 from geminids.ids import new_run_id
 from geminids.options import Approval, Options, make_options
-from geminids.run.claim import Claim
-from geminids.run.lease import RunLease
+from geminids.run.accounting.lease import RunLease
 from geminids.run.result import Result
+from geminids.run.schema.answer_schema import schema_option
+from geminids.run.session_claim import Claim
 from geminids.run.stopping import see_through
-from geminids.run.wanted import schema_option
 from geminids.warm.chat_turn import ChatTurn
-from geminids.warm.permission import OnPermission
+from geminids.warm.permissions.decide import OnPermission
 from geminids.warm.process import WarmProcess
 from geminids.warm.session import Conversation, Processes
 
 if TYPE_CHECKING:
     import anyio
 
-    from geminids.run.wanted import Wanted
+    from geminids.run.schema.answer_schema import Wanted
     from geminids.spending.budget import BaseBudget
 
 __all__ = ["Chat", "ChatHost"]

@@ -11,27 +11,27 @@ import msgspec
 
 from geminids.events.model import EndedProcess
 from geminids.gateway.request_log import RequestLog
+from geminids.gemini.protocol.outcome.judge import Ending
 from geminids.options import Options
-from geminids.options.checks import LIMITS
+from geminids.options.validate import LIMITS
+from geminids.run.accounting.lease import RunLease
 from geminids.run.attempt import Attempt, AttemptFacts
-from geminids.run.claim import Claim
-from geminids.run.lease import RunLease
 from geminids.run.loop import AttemptLoop
 from geminids.run.recorder import RunRecorder
 from geminids.run.result import Result, ending_of_error
 from geminids.run.retry import NextAttempt
+from geminids.run.session_claim import Claim
 from geminids.run.starter import RunStarter
 from geminids.run.stopping import StopReason, see_through
 from geminids.run.stream import BY_CALLER, EventStream
 from geminids.warm.attempt import WarmAttempt
-from geminids.warm.permission import OnPermission
+from geminids.warm.permissions.decide import OnPermission
 from geminids.warm.session import Conversation
-from geminids.wire.endings import Ending
 
 if TYPE_CHECKING:
     import anyio
 
-    from geminids.run.wanted import Wanted
+    from geminids.run.schema.answer_schema import Wanted
 
 __all__ = ["ChatTurn"]
 

@@ -7,10 +7,17 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from geminids.gemini.protocol.acp.calls import (
+    Call,
+    Cancel,
+    encode_answer,
+    encode_call,
+    encode_error,
+    encode_note,
+)
+from geminids.gemini.protocol.acp.messages import Answer, Note, RpcError, Unknown, Update, decode_lines
 from geminids.process.child import Child
-from geminids.process.lines import LineFramer
-from geminids.wire.acp import Answer, Note, RpcError, Unknown, Update, decode_lines
-from geminids.wire.acp_calls import Call, Cancel, encode_answer, encode_call, encode_error, encode_note
+from geminids.process.line_framer import LineFramer
 
 if TYPE_CHECKING:
     import anyio

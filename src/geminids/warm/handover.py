@@ -9,12 +9,12 @@ import msgspec
 
 from geminids.errors import SessionError
 from geminids.events.model import ToolFinished, Turn
-from geminids.launch.prompt import MAX_PROMPT_BYTES, MAX_PROMPT_UNITS
+from geminids.gemini.protocol.journal.records import Message
+from geminids.launch.prompt.compose import MAX_PROMPT_BYTES, MAX_PROMPT_UNITS
 from geminids.options import Options
-from geminids.sessions.handed_over import FRAME, LAST, Piece, holds_record, taken_apart
-from geminids.sessions.loading import load
+from geminids.sessions.handover_format import FRAME, LAST, Piece, holds_record, taken_apart
+from geminids.sessions.loader import load
 from geminids.sessions.transcript import Entry, Prompt, Said, Tool, entries
-from geminids.wire.journal import Message
 
 __all__ = ["Cut", "as_text", "conversation_text", "has_arrived", "with_more"]
 

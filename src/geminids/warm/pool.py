@@ -17,12 +17,12 @@ from geminids.launch.plan import WarmPlan
 from geminids.launch.prepare import prepare
 from geminids.launch.write import write
 from geminids.options import Options, make_options
-from geminids.run.cost import check_prices
+from geminids.run.accounting.cost import check_prices
+from geminids.run.schema.answer_schema import schema_option
 from geminids.run.starter import with_one_try_per_request
 from geminids.run.stopping import see_through
-from geminids.run.wanted import schema_option
 from geminids.warm.chat import Chat
-from geminids.warm.permission import OnPermission
+from geminids.warm.permissions.decide import OnPermission
 from geminids.warm.process import WarmProcess
 from geminids.warm.session import Conversation, GoOn
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import anyio
     from anyio.abc import TaskGroup
 
-    from geminids.gateway.host import OpenLease
+    from geminids.gateway.registry import OpenLease
     from geminids.spending.budget import BaseBudget, Budget
 
 __all__ = ["GoOn", "Pool", "ProcessStatus"]
@@ -227,7 +227,7 @@ class Pool:
         plan = build_warm(context, lease.endpoint_for(context))
         write(plan)
         if lease.is_open and (self._keeper is None or not self._keeper.usable):
-            from geminids.gateway.host import keep_open
+            from geminids.gateway.registry import keep_open
 
             # Its processes know the address: it stays while they live, whether a chat is open or not.
             self._keeper = keep_open()

@@ -6,20 +6,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from geminids.config.places import Places, private_dir
-from geminids.ids import new_run_id
-from geminids.launch.plan import WarmPlan
-from geminids.launch.scratch import Scratch
-from geminids.log import get_logger, mask_in_logs
-from geminids.process.child import Child, spawn
-from geminids.process.guard import guard_run, release_run
-from geminids.process.lines import LineFramer
-from geminids.process.marker import Mark, new_mark, with_mark
-from geminids.redact import Redactor
-from geminids.warm.connection import Connection, Gone, Pending, RpcFailed
-from geminids.warm.shells import Shells
-from geminids.wire.acp import Note, Unknown, Update
-from geminids.wire.acp_calls import (
+from geminids.config.paths import Places, private_dir
+from geminids.gemini.protocol.acp.calls import (
     ApiKey,
     Authenticate,
     ClientInfo,
@@ -28,7 +16,19 @@ from geminids.wire.acp_calls import (
     Opened,
     opened_of,
 )
-from geminids.wire.stderr import Remark, StderrReader
+from geminids.gemini.protocol.acp.messages import Note, Unknown, Update
+from geminids.gemini.protocol.stderr import Remark, StderrReader
+from geminids.ids import new_run_id
+from geminids.launch.plan import WarmPlan
+from geminids.launch.scratch import Scratch
+from geminids.log import get_logger, mask_in_logs
+from geminids.process.child import Child, spawn
+from geminids.process.guard import guard_run, release_run
+from geminids.process.line_framer import LineFramer
+from geminids.process.marker import Mark, new_mark, with_mark
+from geminids.redact import Redactor
+from geminids.warm.connection import Connection, Gone, Pending, RpcFailed
+from geminids.warm.shell_tracker import Shells
 
 if TYPE_CHECKING:
     import anyio
@@ -143,7 +143,7 @@ class WarmProcess:
         """See the process through to its end, whoever wants it, and everything of it gone."""
         import anyio
 
-        from geminids.process import stop  # psutil takes 34 ms: they pass while the CLI loads
+        from geminids.process import terminate as stop  # psutil takes 34 ms: they pass while the CLI loads
 
         assert self._child is not None
         child = self._child

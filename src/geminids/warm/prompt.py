@@ -9,10 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from geminids.launch.errors import PromptProblem, Refused
-from geminids.launch.prompt import check_prompt, compose
-from geminids.options import Options
-from geminids.wire.acp_calls import (
+from geminids.gemini.protocol.acp.calls import (
     Audio,
     Content,
     Image,
@@ -22,6 +19,9 @@ from geminids.wire.acp_calls import (
     ResourceText,
     Text,
 )
+from geminids.launch.errors import PromptProblem, Refused
+from geminids.launch.prompt.compose import check_prompt, compose
+from geminids.options import Options
 
 __all__ = ["blocks_of", "is_command"]
 
@@ -110,8 +110,8 @@ def _is_there(path: str, roots: Sequence[str]) -> bool:
 def _attached(options: Options) -> Iterator[Content]:
     if not (options.images or options.videos or options.files):
         return
-    from geminids.launch.media import read_media  # imported late: few prompts have files
-    from geminids.launch.media_types import TEXT
+    from geminids.launch.prompt.media import read_media  # imported late: few prompts have files
+    from geminids.launch.prompt.media_types import TEXT
 
     for one in read_media(options):
         yield Text(text=f"\n(attached: {one.called})\n")

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from geminids.events.model import Event
+from geminids.gemini.protocol.acp.calls import Cancel, Stopped, stopped_of
+from geminids.gemini.protocol.outcome.judge import Ending
+from geminids.gemini.protocol.outcome.judge_acp import TurnEvidence, judge_turn
 from geminids.options import Options
 from geminids.run.recorder import RunRecorder
 from geminids.run.stopping import Stopping
 from geminids.warm.connection import Gone, Pending, RpcFailed
 from geminids.warm.session import AcpSession
-from geminids.wire.acp_calls import Cancel, Stopped, stopped_of
-from geminids.wire.acp_endings import TurnEvidence, judge_turn
-from geminids.wire.endings import Ending
 
 if TYPE_CHECKING:
     import psutil
@@ -113,7 +113,7 @@ async def cancel(
     """Cancel the prompt and wait for its answer, at most the grace; then end its shells. What had to be ended."""
     import anyio
 
-    from geminids.process import stop
+    from geminids.process import terminate as stop
 
     since = shells_since
     session.process.connection.note(Cancel(session_id=session.session_id))

@@ -10,24 +10,24 @@ import msgspec
 
 from geminids.errors import GeminidsError, SessionError
 from geminids.events.model import Level
+from geminids.gemini.protocol.acp.calls import SetMode, SetModel
+from geminids.gemini.protocol.outcome.judge import Ending
+from geminids.gemini.protocol.outcome.judge_acp import judge_opening
 from geminids.launch.errors import Refused
-from geminids.launch.permissions import Verdicts
+from geminids.launch.permissions.verdicts import Verdicts
 from geminids.launch.plan import WarmPlan
 from geminids.launch.route import route_notice
 from geminids.launch.workspace import Found
 from geminids.log import get_logger
 from geminids.options import Approval, Options, make_options
+from geminids.run.accounting.lease import RunLease
 from geminids.run.attempt import AttemptFacts, workspace_notices
-from geminids.run.claim import Claim
-from geminids.run.lease import RunLease
 from geminids.run.recorder import RunRecorder
 from geminids.run.result import ending_of_error
-from geminids.warm.always import Always
+from geminids.run.session_claim import Claim
+from geminids.warm.allow_always import Always
 from geminids.warm.connection import RpcFailed
 from geminids.warm.process import WarmProcess
-from geminids.wire.acp_calls import SetMode, SetModel
-from geminids.wire.acp_endings import judge_opening
-from geminids.wire.endings import Ending
 
 if TYPE_CHECKING:
     from geminids.warm.handover import Cut
@@ -65,7 +65,7 @@ class AcpSession(msgspec.Struct):
 
     def find_journal(self, home: str) -> Path | None:
         """The file of the session's journal; looked for until it is there, and then remembered."""
-        from geminids.sessions.listing import journal_of
+        from geminids.sessions.finder import journal_of
 
         if self.journal is None:
             self.journal = journal_of(self.session_id, self.cwd, home=home, environ=self.process.plan.env)
@@ -182,7 +182,7 @@ class Conversation:
     async def _end_shells(self, session: AcpSession) -> None:
         shells = session.process.shells
         if self.options.leftovers == "end":
-            from geminids.process import stop
+            from geminids.process import terminate as stop
 
             await stop.end_found(lambda: shells.of(session.session_id), self.options.grace)
         shells.forget(session.session_id)

@@ -13,14 +13,14 @@ from geminids.launch.prepare import Context, prepare, too_cold
 from geminids.launch.route import route_notice
 from geminids.launch.write import write
 from geminids.options import Options
+from geminids.run.accounting.lease import RunLease
 from geminids.run.attempt import AttemptFacts, workspace_notices
-from geminids.run.claim import Claim
-from geminids.run.lease import RunLease
 from geminids.run.recorder import RunRecorder
+from geminids.run.session_claim import Claim
 from geminids.run.starter import ResumeHeadless
 from geminids.run.stopping import listed
 from geminids.warm.attempt import WarmAttempt
-from geminids.warm.permission import OnPermission
+from geminids.warm.permissions.decide import OnPermission
 from geminids.warm.process import WarmProcess
 from geminids.warm.prompt import blocks_of, is_command
 from geminids.warm.session import Conversation, GoOn

@@ -14,7 +14,7 @@ from geminids import Options
 from geminids.adapters import leadmetrics
 from geminids.adapters.leadmetrics import AdapterCheck, AdapterEnvironmentTestResult
 from geminids.adapters.leadmetrics.check import _judged, _named, _probe
-from geminids.config.places import Places
+from geminids.config.paths import Places
 from geminids.doctor.checks import Check
 from geminids.events.model import Finished
 from geminids.outcome import Failure

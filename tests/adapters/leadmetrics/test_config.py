@@ -20,7 +20,7 @@ from geminids.adapters.leadmetrics import (
     validate_config,
 )
 from geminids.config.schema import config_fields as option_fields
-from geminids.toolchain import release_of
+from geminids.gemini import release_of
 
 
 def _names(config: dict[str, Any]) -> list[str]:

@@ -20,7 +20,7 @@ from geminids.adapters.leadmetrics import (
 )
 from geminids.adapters.leadmetrics.context import billing_type, stored_session, variables_of
 from geminids.adapters.leadmetrics.execution import _is_lost
-from geminids.config.places import Places
+from geminids.config.paths import Places
 from geminids.dialects.leadmetrics.transcript import System
 from geminids.events.model import Event, Finished
 from geminids.outcome import Failure

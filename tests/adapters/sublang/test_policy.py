@@ -12,8 +12,8 @@ from geminids.adapters.sublang import AgentOptions, PermissionPolicy
 from geminids.adapters.sublang.policy import is_within, options_for, writable_folders
 from geminids.errors import OptionsError
 from geminids.events.model import PermissionAsked
-from geminids.launch.permissions import contradictions, denied_tools
-from geminids.toolchain.tools import BUILT_IN
+from geminids.gemini.tools import BUILT_IN
+from geminids.launch.permissions.verdicts import contradictions, denied_tools
 
 BASE = Options()
 

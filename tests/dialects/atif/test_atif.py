@@ -12,9 +12,9 @@ import hostile_session
 from atif_check import check
 from geminids.dialects.atif import trajectory
 from geminids.errors import SessionError
+from geminids.gemini.protocol.journal.records import Message, decode_message
+from geminids.gemini.protocol.journal.stream import open_journal
 from geminids.sessions.transcript import Agents
-from geminids.wire.journal import Message, decode_message
-from geminids.wire.journal_stream import open_journal
 from recordings import FIXTURES, VERSIONS, all_files, recorded
 
 # The example of the format's description.

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from geminids.dialects import claude
 from geminids.dialects.claude import Image, Source, Text, Thinking, ToolResult, ToolUse, Usage
-from geminids.wire.journal import Message, decode_message, decode_record
-from geminids.wire.journal_replay import replay
-from geminids.wire.journal_stream import open_journal
+from geminids.gemini.protocol.journal.records import Message, decode_message, decode_record
+from geminids.gemini.protocol.journal.replay import replay
+from geminids.gemini.protocol.journal.stream import open_journal
 from recordings import FIXTURES, VERSIONS, all_files, recorded
 
 _THOUGHT = {"subject": "Look", "description": "read first", "timestamp": "t"}

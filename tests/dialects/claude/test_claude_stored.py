@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from geminids.dialects.claude.stored import transcript
-from geminids.wire.journal import decode_record
-from geminids.wire.journal_replay import Conversation, replay
-from geminids.wire.journal_stream import open_journal
+from geminids.gemini.protocol.journal.records import decode_record
+from geminids.gemini.protocol.journal.replay import Conversation, replay
+from geminids.gemini.protocol.journal.stream import open_journal
 from recordings import VERSIONS, all_files, recorded
 
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from geminids.dialects.claude.tools import claude_tool
-from geminids.toolchain.tools import BUILT_IN
+from geminids.gemini.tools import BUILT_IN
 
 _TABLE: list[tuple[str, dict[str, Any], str, dict[str, Any]]] = [
     ("read_file", {"absolute_path": "/a"}, "Read", {"file_path": "/a"}),

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from hypothesis import given
 
-from geminids.dialects.tongue import speak
+from geminids.dialects.dialect import speak
 from geminids.dialects.untether import (
     ActionEvent,
     CompletedEvent,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from geminids import PermissionAsked, Stall, ToolStarted
-from geminids.gateway.told import UnderWay
+from geminids.gateway.messages import UnderWay
 from geminids.run.stall.explain import level_of, reason_of
 from geminids.run.stall.processes import Look, Seen
 from geminids.run.stall.snapshot import Failed, Moment, Situation, Span, key_of, needs_look

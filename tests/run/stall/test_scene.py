@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from geminids import Options
-from geminids.gateway.told import Answered
+from geminids.gateway.messages import Answered
+from geminids.gemini.protocol.stderr import Remark
 from geminids.run.stall.snapshot import Failed, Situation, situation_of
-from geminids.wire.stderr import Remark
 
 
 def situation(**fields: Any) -> Situation:

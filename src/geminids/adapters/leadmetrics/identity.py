@@ -7,8 +7,8 @@ import msgspec
 from geminids.adapters.leadmetrics.config import DOCUMENTED, GRACE, TIMEOUT, config_name
 from geminids.config.schema import ConfigField
 from geminids.config.schema import config_fields as option_fields
-from geminids.toolchain import Release, models_of, release_of
-from geminids.toolchain.releases import NEWEST_TESTED
+from geminids.gemini import Release, models_of, release_of
+from geminids.gemini.features import NEWEST_TESTED
 
 __all__ = [
     "DEFAULT_MODEL",

@@ -13,12 +13,12 @@ from geminids.client import open_run
 from geminids.dialects.agent_events import Translator
 from geminids.dialects.agent_events.model import AgentEvent
 from geminids.events.model import PermissionAsked
+from geminids.gemini import Availability, is_available
+from geminids.gemini.tools import tools_with
 from geminids.options import Options
-from geminids.toolchain import Availability, is_available
-from geminids.toolchain.tools import tools_with
 
 if TYPE_CHECKING:
-    from geminids.warm.permission import OnPermission
+    from geminids.warm.permissions.decide import OnPermission
 
 __all__ = ["GeminiAdapter"]
 

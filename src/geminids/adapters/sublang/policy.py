@@ -13,9 +13,9 @@ import msgspec
 from geminids.adapters.sublang.options import AgentOptions, PermissionPolicy
 from geminids.errors import OptionsError
 from geminids.events.model import PermissionAsked
+from geminids.gemini.tools import BUILT_IN, tools_with
 from geminids.options import Options, Permissions, make_options
 from geminids.options.values import dollars
-from geminids.toolchain.tools import BUILT_IN, tools_with
 
 __all__ = ["is_within", "options_for", "writable_folders"]
 

@@ -11,11 +11,11 @@ import msgspec
 
 from geminids.dialects.atif.model import VERSION
 from geminids.errors import SessionError
+from geminids.gemini.protocol.journal.records import Message, ToolCall
+from geminids.gemini.protocol.journal.stream import open_journal
+from geminids.gemini.protocol.stream_json import text_of
 from geminids.sessions.calls import calls_of, exchanges, thoughts_of
 from geminids.sessions.transcript import Agents
-from geminids.wire.journal import Message, ToolCall
-from geminids.wire.journal_stream import open_journal
-from geminids.wire.stream_json import text_of
 
 __all__ = ["trajectory"]
 

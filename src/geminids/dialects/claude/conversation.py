@@ -10,10 +10,10 @@ from typing import Any, Protocol
 import msgspec
 
 from geminids.dialects.claude.tools import claude_tool
-from geminids.sessions.order import in_true_order
-from geminids.wire.journal import Message, Tokens, ToolCall
-from geminids.wire.journal_odd import value_of
-from geminids.wire.stream_json import text_of
+from geminids.gemini.protocol.journal.lenient import value_of
+from geminids.gemini.protocol.journal.records import Message, Tokens, ToolCall
+from geminids.gemini.protocol.stream_json import text_of
+from geminids.sessions.repair.reorder_acp import in_true_order
 
 __all__ = [
     "Block",
@@ -136,7 +136,7 @@ def messages(conversation: Talk | Iterable[Message], *, everything: bool = False
 def message(said: Message) -> ClaudeMessage:
     """One message in Claude's format.
 
-    >>> from geminids.wire.journal import decode_record
+    >>> from geminids.gemini.protocol.journal.records import decode_record
     >>> message(decode_record(b'{"id":"m1","type":"user","content":"hello"}')).content
     [Text(text='hello')]
     """

@@ -18,8 +18,8 @@ from geminids.dialects.claude.conversation import (
     message,
     milliseconds,
 )
-from geminids.sessions.order import in_true_order
-from geminids.wire.journal import Header, Message, Tokens
+from geminids.gemini.protocol.journal.records import Header, Message, Tokens
+from geminids.sessions.repair.reorder_acp import in_true_order
 
 __all__ = ["transcript"]
 

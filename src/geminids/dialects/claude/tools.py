@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from geminids.wire.stream_json import text_of
+from geminids.gemini.protocol.stream_json import text_of
 
 __all__ = ["claude_tool"]
 

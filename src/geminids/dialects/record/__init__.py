@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from geminids.dialects.record.trajectory import STDERR_LINE
 from geminids.events.model import Event, Finished, Started, Text, ToolStarted, Usage
-from geminids.wire.json_report import ModelReport, read_report
+from geminids.gemini.protocol.json_report import ModelReport, read_report
 
 __all__ = [
     "ModelTokens",

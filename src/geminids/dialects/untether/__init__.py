@@ -38,7 +38,7 @@ from geminids.events.model import (
     ToolFinished,
     ToolStarted,
 )
-from geminids.sessions.tokens import ResumeToken, extract_resume_token, format_resume_line
+from geminids.sessions.resume_token import ResumeToken, extract_resume_token, format_resume_line
 
 __all__ = [
     "Action",

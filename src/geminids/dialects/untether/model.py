@@ -9,7 +9,7 @@ from msgspec import UNSET, UnsetType
 
 from geminids.dialects.untether.tools import Kind
 from geminids.events.encoding import encode_json
-from geminids.sessions.tokens import ResumeToken
+from geminids.sessions.resume_token import ResumeToken
 
 __all__ = [
     "ENGINE",

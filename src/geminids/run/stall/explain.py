@@ -13,7 +13,7 @@ from geminids.events.stall import Stall, StallProcess
 from geminids.run.stall.snapshot import SHELL, Failed, Moment, Span
 
 if TYPE_CHECKING:
-    from geminids.gateway.told import UnderWay
+    from geminids.gateway.messages import UnderWay
     from geminids.run.stall.processes import Look, Seen
 
 __all__ = ["EARLY", "Reason", "level_of", "reason_of", "shell_of", "time_words"]

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from geminids.events.model import PermissionAsked, ToolStarted
-from geminids.gateway.told import UnderWay
+from geminids.gateway.messages import UnderWay
+from geminids.gemini.protocol.stderr import Remark
 from geminids.options import Options
 from geminids.run.gateway_events import GatewayEvents
-from geminids.wire.stderr import Remark
 
 if TYPE_CHECKING:
     from geminids.run.stall.processes import Look

@@ -1,0 +1,134 @@
+"""The commands of a chat: `/model`, `/mode`, `/cost`, `/save` and their kin."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from geminids.cli.chat.thread import ChatThread
+from geminids.errors import GeminidsError
+from geminids.events.model import Thought
+from geminids.views.sanitize import one_line
+from geminids.views.terminal import chat_history as chat_told
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["Commands", "Leave", "prompt_of"]
+
+_MODES = ("default", "auto_edit", "yolo", "plan")
+_HELP = {
+    "/model [NAME]": "the model from the next prompt on: auto, pro, flash, flash-lite or an id",
+    "/mode [MODE]": "what is allowed without a question: " + ", ".join(_MODES),
+    "/cost": "the tokens of this chat so far, and what they cost",
+    "/thoughts": "what the model thought last, in full",
+    "/save [FILE.md]": "write the conversation as Markdown",
+    "/session": "the session's id, and how to come back to it",
+    "/help": "this",
+    "/exit": "leave; Ctrl-D does the same",
+}
+_ALSO = "A \\ at the end of a line: one more follows. //word sends /word. Ctrl-C ends a turn, and leaves at the prompt."
+
+
+class Leave(Exception):
+    """The person wants to leave."""
+
+
+def prompt_of(line: str) -> str | None:
+    """What a line says to the agent; None where it is a command of ours.
+
+    >>> prompt_of("hello"), prompt_of("/help"), prompt_of("//help"), prompt_of("/etc/hosts is what?")
+    ('hello', None, '/help', '/etc/hosts is what?')
+    """
+    words = line.strip()
+    if words.startswith("//"):
+        return words[1:]
+    first = words.split(maxsplit=1)[0] if words else ""
+    return None if first.startswith("/") and "/" not in first[1:] and len(first) > 1 else line
+
+
+class Commands:
+    """Carries out one command at a time; what it has to tell comes back as lines."""
+
+    def __init__(
+        self, chat: ChatThread, thoughts: Callable[[], list[Thought]], resume: Callable[[], str | None]
+    ) -> None:
+        self._chat = chat
+        self._thoughts = thoughts
+        self._resume = resume
+
+    def run(self, line: str) -> list[Text]:
+        """Do it; raises `Leave`. What went wrong is told too, and nothing is half done."""
+        word, _, rest = line.strip().partition(" ")
+        name, rest = word[1:], rest.strip()
+        if name in ("exit", "quit"):
+            raise Leave
+        do = getattr(self, f"_do_{name}", None) if name.isalpha() else None
+        if do is None:
+            return [
+                Text(
+                    f"{one_line(word, 60)} is no command here: /help lists them, /{one_line(word, 60)} sends it"
+                )
+            ]
+        try:
+            return list(do(rest))
+        except GeminidsError as error:
+            told = f"{error.message}. {error.hint}" if error.hint else error.message
+            return [Text(one_line(told, 1000), "yellow")]
+
+    def _do_help(self, rest: str) -> Iterator[Text]:
+        width = max(map(len, _HELP)) + 2
+        for words, what in _HELP.items():
+            yield Text.assemble((words.ljust(width), "bold"), what)
+        yield Text(_ALSO, "dim")
+
+    def _do_model(self, rest: str) -> Iterator[Text]:
+        if rest:
+            self._chat.set_model(rest)
+        yield Text(f"model: {one_line(self._chat.model or 'chosen by the CLI')}")
+
+    def _do_mode(self, rest: str) -> Iterator[Text]:
+        if rest and rest not in _MODES:
+            raise GeminidsError(f"{one_line(rest, 60)} is no mode", hint=f"There are {', '.join(_MODES)}.")
+        if rest:
+            self._chat.set_mode(rest)
+        yield Text(f"mode: {self._chat.mode}")
+
+    def _do_cost(self, rest: str) -> Iterator[Text]:
+        return chat_told.cost(self._chat.usage, self._chat.costs, self._chat.discarded)
+
+    def _do_thoughts(self, rest: str) -> Iterator[Text]:
+        return chat_told.thoughts(self._thoughts())
+
+    def _do_session(self, rest: str) -> Iterator[Text]:
+        resume = self._resume()
+        if resume is None:
+            yield Text("no session yet: nothing was answered")
+            return
+        yield Text(f"session {self._chat.session_id}")
+        yield Text(resume, "dim", no_wrap=True)
+
+    def _do_save(self, rest: str) -> Iterator[Text]:
+        target = self._save(rest)
+        yield Text(f"saved: {one_line(str(target))}", no_wrap=True)
+
+    def _save(self, name: str) -> Path:
+        from geminids.cli.sessions.export import exported
+        from geminids.cli.sessions.lookup import open_session
+        from geminids.cli.shared.output_file import may_write, write_out
+
+        chat = self._chat
+        if chat.session_id is None or self._resume() is None:
+            raise GeminidsError("there is nothing to save yet", hint="Say something first.")
+        name = name or f"chat-{time.strftime('%Y-%m-%d')}-{chat.session_id[:8]}.md"
+        opened = open_session(chat.session_id, chat.options.cwd, str(chat.options.home))
+        try:
+            target = may_write(os.path.expanduser(name), force=False)
+            write_out(exported(opened, "markdown"), target)
+        except GeminidsError as error:
+            raise GeminidsError(error.message, hint="Name another file: /save FILE.md") from None
+        return target

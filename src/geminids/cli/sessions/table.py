@@ -1,0 +1,133 @@
+"""How `geminids sessions list` shows the sessions: one line each, the one that was changed last first."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from rich.cells import cell_len, set_cell_size
+from rich.text import Text
+
+from geminids.sessions.finder import SessionInfo
+from geminids.views.sanitize import one_line
+from geminids.views.terminal.screen import Screen
+
+__all__ = ["ago", "as_rows", "print_table", "short_ids", "why_not"]
+
+_RELEASES = {"sha256_json": "to 0.28", "slug_json": "0.29-0.38", "slug_journal": "0.39+"}
+_SHORTEST = 8
+_WIDEST_FOLDER = 18
+
+
+def why_not(info: SessionInfo) -> str | None:
+    """Why Gemini CLI would not resume a session, None where it would, or where nothing speaks against it."""
+    if info.damaged:
+        return "damaged: rescue it"
+    if info.resumable is False:
+        return "a subagent's" if info.kind == "subagent" else "nothing to resume"
+    return None
+
+
+def short_ids(ids: Sequence[str]) -> dict[str, str]:
+    """As much of each id as it needs to be the only one, and eight characters at least."""
+    ordered = sorted(set(ids))
+    found: dict[str, str] = {}
+    for number, one in enumerate(ordered):
+        beside = ordered[max(number - 1, 0) : number] + ordered[number + 1 : number + 2]
+        shared = max((_shared(one, other) for other in beside), default=0)
+        found[one] = one[: max(_SHORTEST, shared + 1)]
+    return found
+
+
+def _shared(one: str, other: str) -> int:
+    for number, (left, right) in enumerate(zip(one, other, strict=False)):
+        if left != right:
+            return number
+    return min(len(one), len(other))
+
+
+def ago(then: datetime, now: datetime) -> str:
+    """How long ago, in one unit.
+
+    >>> noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    >>> ago(noon, noon.replace(minute=5)), ago(noon, noon.replace(day=3)), ago(noon, noon.replace(second=9))
+    ('5 min ago', '2 d ago', 'now')
+    """
+    seconds = (now - then).total_seconds()
+    for unit, size in (("y", 31_557_600), ("d", 86_400), ("h", 3600), ("min", 60)):
+        if seconds >= size:
+            return f"{int(seconds // size)} {unit} ago"
+    return "now"
+
+
+def as_rows(found: Sequence[SessionInfo], shown: Sequence[SessionInfo]) -> list[dict[str, Any]]:
+    """The sessions for `--json`."""
+    short = short_ids([info.id for info in found])
+    now = datetime.now(UTC)
+    return [
+        {
+            "short": short[info.id],
+            **{name: getattr(info, name) for name in ("id", "title", "messages", "project", "file", "size")},
+            "started": info.started,
+            "updated": info.updated,
+            "ago": ago(info.updated, now),
+            "generation": info.generation,
+            "releases": _RELEASES[info.generation],
+            "resumable": info.resumable,
+            "why_not": why_not(info),
+            "damaged": info.damaged,
+            "others": info.others,
+        }
+        for info in shown
+    ]
+
+
+class _Row(msgspec.Struct, frozen=True):
+    cells: tuple[str, ...]
+    title: str
+    note: str
+
+
+def print_table(
+    screen: Screen, found: Sequence[SessionInfo], shown: Sequence[SessionInfo], *, folders: bool
+) -> None:
+    """One line a session; `folders` says of which folder each is."""
+    short = short_ids([info.id for info in found])
+    now = datetime.now(UTC)
+    heads = ("ID", "CHANGED", "MSGS", "RELEASE", *(("FOLDER",) if folders else ()))
+    rows = [_row(info, short[info.id], now, folders) for info in shown]
+    widths = [
+        max(cell_len(cell) for cell in column)
+        for column in zip(heads, *(row.cells for row in rows), strict=True)
+    ]
+    screen.line(Text("  ".join([*_fitted(heads, widths), "TITLE"]), "bold"))
+    for row in rows:
+        name, *cells = _fitted(row.cells, widths)
+        style = "dim" if row.note else ""
+        note = Text(f"  [{row.note}]" if row.note else "", "yellow")
+        title = Text(row.title, style)
+        if screen.width is not None:
+            room = screen.width - sum(widths) - 2 * len(widths) - cell_len(note.plain)
+            title.truncate(max(room, 1), overflow="ellipsis")
+        screen.line(Text(name, style or "cyan"), Text(f"  {'  '.join(cells)}  ", "dim"), title, note)
+    if len(shown) < len(found):
+        screen.line(Text(f"and {len(found) - len(shown):,} more: --limit 0 shows all", "dim"))
+
+
+def _row(info: SessionInfo, short: str, now: datetime, folders: bool) -> _Row:
+    folder = one_line(os.path.basename(info.project or "") or "?", _WIDEST_FOLDER)
+    messages = "?" if info.messages is None else str(info.messages)
+    cells = (one_line(short), ago(info.updated, now), messages, _RELEASES[info.generation])
+    note = why_not(info) or ""
+    return _Row((*cells, folder) if folders else cells, one_line(info.title or "-", 200), note)
+
+
+def _fitted(cells: Sequence[str], widths: Sequence[int]) -> list[str]:
+    """Numbers stand at the right, words at the left."""
+    fitted = []
+    for number, (cell, width) in enumerate(zip(cells, widths, strict=True)):
+        fitted.append(cell.rjust(width) if number == 2 else set_cell_size(cell, width))
+    return fitted

@@ -1,0 +1,52 @@
+"""`geminids run --dry-run`: the plan of a run, and nothing started."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from geminids.launch.build import build_headless
+from geminids.launch.errors import Refused
+from geminids.launch.gateway_env import PLACEHOLDER
+from geminids.launch.prepare import prepare
+from geminids.options import Options
+from geminids.run.starter import with_one_try_per_request
+
+__all__ = ["say_refused", "show"]
+
+
+def show(prompt: str, options: Options, *, as_json: bool = False) -> int:
+    """Print the plan with secrets masked; returns the exit code."""
+    from geminids.views.plan import plan_text, view_of
+
+    prompt, options = _first_attempt(prompt, options)
+    try:
+        context = prepare(options, transport="headless", prompt=prompt, run_id="run-dry")
+    except Refused as refused:
+        return say_refused(refused)
+    view = view_of(build_headless(context, PLACEHOLDER), os.environ)
+    if as_json:
+        import msgspec
+
+        click.echo(msgspec.json.encode(view))
+    else:
+        click.echo(plan_text(view))
+        click.echo("\nnothing was started", err=True)
+    return 0
+
+
+def say_refused(refused: Refused) -> int:
+    """Say why nothing can be started; the exit code for it."""
+    click.echo(f"geminids: {refused.failure.kind}: {refused.failure.message}", err=True)
+    click.echo(f"  {refused.failure.hint}", err=True)
+    return {"cli_missing": 127, "bad_option": 2, "bad_prompt": 2}.get(refused.failure.kind, 1)
+
+
+def _first_attempt(prompt: str, options: Options) -> tuple[str, Options]:
+    """What the first attempt sends, and the options that it gets."""
+    from geminids.run.retry import Retries
+    from geminids.run.schema.answer_schema import wanted_of
+
+    wanted = wanted_of(options.schema) if options.schema is not None else None
+    return Retries(prompt, options, wanted).prompt, with_one_try_per_request(options)

@@ -1,0 +1,95 @@
+"""Write a command's output to stdout, or to a file that appears complete or not at all."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import click
+
+from geminids.errors import GeminidsError
+from geminids.views.sanitize import clean
+
+__all__ = ["may_write", "write_out"]
+
+
+def may_write(out: str, *, force: bool) -> Path:
+    """The file to write; raises if it exists. Called before anything is read."""
+    target = Path(os.path.realpath(out))
+    try:
+        found = target.stat()
+    except FileNotFoundError:
+        return target
+    except (OSError, ValueError) as error:
+        raise _cannot(out, error) from None
+    if not stat.S_ISREG(found.st_mode):
+        raise GeminidsError(f"{out} is there, and is not a file", hint="Name another one with --out.")
+    if not force:
+        raise GeminidsError(f"{out} is there already", hint="--force writes over it.")
+    return target
+
+
+def write_out(pieces: Iterable[bytes], target: Path | None, *, force: bool = False) -> None:
+    """Write to stdout, or to a file that only its owner can read and that appears when it is complete."""
+    if target is None:
+        _print(pieces)
+        return
+    draft = target.parent / f".{target.name[:100]}.{os.getpid()}-{os.urandom(4).hex()}"
+    try:
+        fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except (OSError, ValueError) as error:
+        raise _cannot(str(target), error) from None
+    try:
+        with os.fdopen(fd, "wb") as out:
+            for piece in pieces:
+                out.write(piece)
+            out.flush()
+            os.fsync(fd)
+        _publish(draft, target, force)
+    except OSError as error:
+        raise _cannot(str(target), error) from None
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _publish(draft: Path, target: Path, force: bool) -> None:
+    if force:
+        os.replace(draft, target)
+        return
+    try:
+        os.link(draft, target)  # fails if another process has created it meanwhile
+    except FileExistsError:
+        raise GeminidsError(f"{target} is there already", hint="--force writes over it.") from None
+    except OSError:
+        os.rename(draft, target)  # a file system without links
+
+
+def _print(pieces: Iterable[bytes]) -> None:
+    out = sys.stdout
+    if out is None:
+        raise click.UsageError("stdout is closed: name a file with --out.")
+    for piece in pieces:
+        if out.isatty():
+            text = clean(piece.decode("utf-8", "replace"))
+            _put(out.write, text.encode(out.encoding, "replace").decode(out.encoding))
+        else:
+            _put(out.buffer.write, piece)
+    _put(out.flush)
+
+
+def _put(write: Callable[..., object], *text: object) -> None:
+    try:
+        write(*text)
+    except BrokenPipeError:
+        # The reader is gone. Not BrokenPipeError: click turns it into exit code 1.
+        raise click.exceptions.Exit(141) from None
+    except OSError as error:
+        raise GeminidsError(f"stdout cannot be written: {error.strerror}") from None
+
+
+def _cannot(out: str, error: Exception) -> GeminidsError:
+    why = getattr(error, "strerror", None) or str(error)
+    return GeminidsError(f"{out} cannot be written: {why}", hint="Name another file with --out.")

@@ -1,0 +1,116 @@
+"""How `geminids skills list` shows the skills: by tier, highest first."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import click
+import msgspec
+
+from geminids.gemini import Release
+from geminids.gemini.skills.find import TIERS, Skill, Tier
+from geminids.views.sanitize import one_line
+
+__all__ = ["Listing", "as_rows", "print_table"]
+
+_TITLES: dict[Tier, str] = {
+    "workspace-agents": "this folder, .agents/skills",
+    "workspace": "this folder, .gemini/skills",
+    "user-agents": "yours, {home}/.agents/skills",
+    "user": "yours, {home}/.gemini/skills",
+    "extension": "extensions",
+    "built-in": "built in",
+}
+_WIDEST_NAME = 32
+
+
+class Listing(msgspec.Struct, frozen=True, kw_only=True):
+    """All that the list is made of."""
+
+    release: Release
+    cwd: str
+    home: str
+    skills: tuple[Skill, ...]
+    recorded: frozenset[str]
+    """Folders that were added once,"""
+    vouched: frozenset[str]
+    """and of those, the ones that have not changed since."""
+    untrusted: tuple[Skill, ...]
+
+    def why_not(self, skill: Skill) -> str | None:
+        """Why a run by default does not see this skill, or None where it does."""
+        if skill.shadowed_by is not None:
+            return f"shadowed by {self.short(skill.shadowed_by)}"
+        if skill.off is not None:
+            return f"off: {skill.off}"
+        if skill.file in {one.file for one in self.untrusted}:
+            return "has changed since it was added" if skill.folder in self.recorded else "not added by you"
+        return None
+
+    def short(self, path: str) -> str:
+        """A path as one reads it best: within the folder, or the home."""
+        for top, sign in ((self.cwd, ""), (self.home, "~/")):
+            if path.startswith(f"{top}{os.sep}"):
+                return one_line(sign + path[len(top) + 1 :])
+        return one_line(path)
+
+
+def as_rows(listing: Listing) -> list[dict[str, Any]]:
+    """The skills for `--json`."""
+    return [
+        {
+            "name": skill.name,
+            "description": skill.description,
+            "file": skill.file,
+            "tier": skill.tier,
+            "extension": skill.extension,
+            "wins": skill.wins,
+            "shadowed_by": skill.shadowed_by,
+            "off": skill.off,
+            "added": skill.folder in listing.vouched,
+            "in_default_run": listing.why_not(skill) is None,
+            "why_not": listing.why_not(skill),
+        }
+        for skill in listing.skills
+    ]
+
+
+def print_table(listing: Listing) -> None:
+    """One block a tier; a skill that a run by default does not have is dim, and says why."""
+    if not listing.skills:
+        click.echo("There are no skills. Add one: geminids skills add FOLDER")
+        return
+    width = min(_WIDEST_NAME, max(len(one_line(skill.name)) for skill in listing.skills))
+    for tier in reversed(TIERS):
+        members = [skill for skill in listing.skills if skill.tier == tier]
+        if members:
+            click.secho(_TITLES[tier].format(home=_tilde(listing.home)), bold=True)
+            for skill in sorted(members, key=lambda skill: skill.name):
+                for line in _lines(listing, skill, width):
+                    click.echo(line)
+    if any(skill.file in {one.file for one in listing.untrusted} for skill in listing.skills):
+        hint = "A run sees a folder's own skills only where you have added them: geminids skills add"
+        click.secho(hint, dim=True)
+
+
+def _lines(listing: Listing, skill: Skill, width: int) -> Iterator[str]:
+    why = listing.why_not(skill)
+    name = one_line(skill.name, _WIDEST_NAME) or "(no name)"
+    room = max(20, shutil.get_terminal_size().columns - width - 5)
+    said = one_line(skill.description, room)
+    yes, no = ("✓", "✗") if "utf" in (sys.stdout.encoding or "").lower() else ("+", "-")
+    mark = click.style(yes, fg="green") if why is None else click.style(no, fg="yellow")
+    yield f"{mark} {name:<{width}}  {click.style(said, dim=why is not None)}"
+    notes = [note for note in (why, f"of {skill.extension}" if skill.extension else None) if note]
+    if skill.folder in listing.vouched:
+        notes.append("added by you")
+    if notes:
+        yield click.style(f"  {'':<{width}}  {', '.join(notes)}", dim=True)
+
+
+def _tilde(home: str) -> str:
+    return "~" if home == os.path.expanduser("~") else one_line(home)

@@ -1,0 +1,1 @@
+"""Translate the CLI's formats into events."""

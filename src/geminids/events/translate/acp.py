@@ -1,0 +1,343 @@
+"""Updates of an ACP session become events, each with its turn."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from geminids.events.model import Change, Event, Text, Thought, ToolFinished, ToolStarted
+from geminids.events.numbering import EventNumbers
+from geminids.events.translate.stream_json import WhyNot
+from geminids.gemini.protocol import tool_results as tools
+from geminids.gemini.protocol.acp.messages import ToolCall, Unknown, Update
+from geminids.redact import Redactor, TextRedactor
+
+__all__ = ["AcpTranslator", "Progress", "Results", "tool_name", "unified"]
+
+_THOUGHT = re.compile(r"\*\*(.*?)\*\*\n(.*)", re.DOTALL)
+# What the CLI itself calls a call: the tool's name twice, or once with a time.
+_TWICE = re.compile(r"(?P<name>.+)__(?P=name)_\d+_\d+\Z", re.DOTALL)
+_TIMED = re.compile(r"(.+?)[-_]\d{12,}[-_]\w+\Z", re.DOTALL)
+
+
+def tool_name(call_id: str) -> str:
+    """The tool's name out of the id of a call: ACP tells it nowhere else.
+
+    >>> tool_name("read_file__read_file_1794822567391_0"), tool_name("glob__call-7"), tool_name("glob_1794822567391_0")
+    ('read_file', 'glob', 'glob')
+    """
+    twice = _TWICE.match(call_id)
+    if twice:
+        return twice["name"]
+    name, mark, _ = call_id.partition("__")
+    if mark and tools.kind_of(name) == "other":
+        # An MCP server may have `issue__read` beside `issue__delete`; the model's own part has no such mark.
+        name = call_id.rpartition("__")[0]
+    if name and mark:
+        return name
+    timed = _TIMED.match(call_id)
+    return timed[1] if timed else call_id
+
+
+_SPOKEN = ("agent_message_chunk", "agent_thought_chunk", "tool_call")
+
+
+class AcpTranslator:
+    """Translates the updates of one prompt, and keeps what its ending will be judged by."""
+
+    def __init__(
+        self,
+        numbers: EventNumbers,
+        redactor: Redactor,
+        session_id: str,
+        cwd: str,
+        why_not: WhyNot | None = None,
+        untold: Callable[[str], None] | None = None,
+    ) -> None:
+        self._numbers = numbers
+        self._redactor = redactor
+        self._why_not = why_not
+        self._untold = untold
+        self._cwd = cwd
+        self._text = TextRedactor(redactor) if redactor else None
+        self._open: dict[str, ToolStarted] = {}
+        self._seen: set[str] = set()
+        self._allowed_at: dict[str, int] = {}
+        self._progress = Progress(numbers)
+        self.session_id: str | None = session_id
+        self.tools_ended = 0
+        self.agent_turns: dict[str, int] = {}
+        self.thinking_only = False
+        """Whether thoughts came since the last tool, and no text."""
+
+    @property
+    def tools_running(self) -> bool:
+        return bool(self._open)
+
+    @property
+    def running(self) -> tuple[ToolStarted, ...]:
+        """The tools that have begun and not ended, the first first."""
+        return tuple(self._open.values())
+
+    def is_open(self, call_id: str) -> bool:
+        return call_id in self._open
+
+    def translate(self, update: Update | Unknown) -> list[Event]:
+        """The events of one update; no update, however odd, raises."""
+        out: list[Event] = []
+        if isinstance(update, Update) and (update.kind in _SPOKEN or self._is_late(update.tool)):
+            self._catch_up(out, tool=update.tool.tool_call_id if update.tool else None)
+        if isinstance(update, Unknown):
+            level = "info" if update.why == "unknown_update" else "warning"
+            told = self._redactor.text(update.line)
+            out.append(self._numbers.notice(level, update.why, told))  # type: ignore[arg-type]
+        elif update.kind == "agent_message_chunk":
+            self._say(update.text or "", out)
+        elif update.kind == "agent_thought_chunk":
+            self._think(update.text or "", out)
+        elif update.tool is not None:
+            self._flush(out)
+            if update.kind == "tool_call":
+                self._begin(update.tool, out)
+            if update.tool.status in ("completed", "failed"):
+                self._end(update.tool, out)
+        return out
+
+    def _is_late(self, call: ToolCall | None) -> bool:
+        """Whether this is the first that is told of a call, though it is over."""
+        return call is not None and call.tool_call_id not in self._seen
+
+    def asked(self, call: ToolCall) -> tuple[ToolStarted, list[Event]]:
+        """The agent asks before it calls a tool: that is where the call begins."""
+        out: list[Event] = []
+        self._catch_up(out, tool=call.tool_call_id)
+        self._flush(out)
+        self._begin(call, out)
+        started = self._open.get(call.tool_call_id)
+        assert started is not None
+        return started, out
+
+    def allowed(self, call_id: str) -> None:
+        """The answer was yes: from now on the tool runs, and its time counts."""
+        self._allowed_at[call_id] = _now()
+
+    def refused(self, call_id: str, why: str) -> list[Event]:
+        """The answer was no: the CLI says nothing more of this call."""
+        started = self._open.pop(call_id, None)
+        if started is None:
+            return []
+        self._tell_nobody(call_id)
+        return [self._finished(started, status="denied", error=why)]
+
+    def answered(self, text: str, thoughts: int) -> None:
+        """The journal has an answer of the model, whole."""
+        self._progress.answers.append((text.strip(), thoughts))
+
+    def given(self, results: Results) -> None:
+        """The journal has the results that the model was given for its calls."""
+        self._progress.results.append(results)
+
+    def _catch_up(self, out: list[Event], *, tool: str | None) -> None:
+        """Before an update that is of a later turn, what only the results of the turns before it tell."""
+        while self._progress.is_over(tool):
+            self._unheard(self._progress.current_results, out)
+            self._progress.next_turn()
+
+    def _unheard(self, results: Results, out: list[Event]) -> None:
+        """Calls that no update told of: unknown and forbidden tools."""
+        for call_id, name, response in results:
+            if call_id in self._seen:
+                continue
+            self._flush(out)
+            error = response.get("error")
+            message = self._redactor.text(error) if isinstance(error, str) else None
+            started = self._started(call_id, name, ToolCall(tool_call_id=call_id))
+            self._tell_nobody(call_id)
+            why = self._why_not(name, {}) if self._why_not is not None else None
+            what: dict[str, Any] = {"status": "failed" if message is not None else "ok", "error": message}
+            if why is not None:
+                what = {"status": "denied", "error": tools.told(why, message)}
+            out += [started, self._finished(started, **what)]
+
+    def _tell_nobody(self, call_id: str) -> None:
+        """The journal has no record of this call."""
+        if self._untold is not None:
+            self._untold(call_id)
+
+    def finish(self) -> list[Event]:
+        """The prompt is over: what was held back comes out, and open tools are cancelled."""
+        out: list[Event] = []
+        self._flush(out)
+        while self._progress.has_results:
+            self._unheard(self._progress.current_results, out)
+            self._progress.next_turn()
+        for call_id in self._open:
+            self._tell_nobody(call_id)
+        out += [self._finished(started, status="cancelled") for started in self._open.values()]
+        self._open.clear()
+        return out
+
+    def _say(self, text: str, out: list[Event]) -> None:
+        self._progress.said(text)
+        self.thinking_only = False
+        shown = text if self._text is None else self._text.feed(text)
+        if not shown:
+            return
+        out.append(Text(**self._common(), text=shown))
+
+    def _think(self, text: str, out: list[Event]) -> None:
+        self._flush(out)
+        self._progress.thought()
+        self.thinking_only = True
+        parts = _THOUGHT.match(text)
+        subject, rest = (parts[1], parts[2]) if parts else ("", text)
+        clean = self._redactor.text
+        out.append(Thought(**self._common(), subject=clean(subject) or None, text=clean(rest)))
+
+    def _begin(self, call: ToolCall, out: list[Event]) -> None:
+        if call.tool_call_id in self._open:
+            return
+        started = self._started(call.tool_call_id, tool_name(call.tool_call_id), call)
+        self._open[call.tool_call_id] = started
+        if started.kind == "agent":
+            self.agent_turns[started.id] = started.turn
+        out.append(started)
+
+    def _started(self, call_id: str, name: str, call: ToolCall) -> ToolStarted:
+        self._seen.add(call_id)
+        self.thinking_only = False
+        clean = self._redactor.text
+        paths = tuple(clean(path) for path in call.paths)
+        return ToolStarted(
+            **self._common(),
+            id=call_id,
+            name=name,
+            kind=tools.kind_of(name),
+            title=clean(tools.title_told(name, call.title, call.paths, self._cwd)),
+            input=None,
+            paths=paths,
+        )
+
+    def _end(self, call: ToolCall, out: list[Event]) -> None:
+        if call.status == "failed" and call.tool_call_id not in self._seen:
+            # Bad arguments, and what a rule denies: the CLI tells their end alone, and the journal the rest.
+            self._begin(call, out)
+        started = self._open.pop(call.tool_call_id, None)
+        if started is None:
+            text = f"a result for a tool call that never began ({call.tool_call_id!r})"
+            out.append(self._numbers.notice("warning", "protocol", self._redactor.text(text)))
+            return
+        content = call.text
+        said = None if content is None else self._redactor.text(content)
+        if call.status == "completed":
+            status = tools.status_of("success", None, None, said)
+            refused = said if status == "denied" else None
+            done = {"status": status, "output": said, "error": refused, "changes": self._changes(call)}
+            out.append(self._finished(started, **done))
+            return
+        status = tools.status_of("error", None, said, None)
+        why = self._why_not(started.name, {}) if self._why_not and status == "denied" else None
+        error = tools.told(why, said) if why else said
+        out.append(self._finished(started, status=status, error=error))
+
+    def _changes(self, call: ToolCall) -> tuple[Change, ...]:
+        clean = self._redactor.text
+        return tuple(
+            Change(clean(path), "edited" if old else "created", clean(unified(path, old, new)))
+            for path, old, new in call.diffs
+        )
+
+    def _finished(self, started: ToolStarted, **what: Any) -> ToolFinished:
+        self._progress.tool_ended = True
+        self.tools_ended += 1
+        at = _now()
+        return ToolFinished(
+            at=at,
+            seq=self._numbers.next(),
+            attempt=started.attempt,
+            turn=started.turn,
+            id=started.id,
+            name=started.name,
+            input=None,
+            duration_ms=max(0, at - self._allowed_at.pop(started.id, started.at)),
+            parent=started.parent,
+            **what,
+        )
+
+    def _flush(self, out: list[Event]) -> None:
+        held = self._text.flush() if self._text is not None else ""
+        if held:
+            out.append(Text(**self._common(), text=held))
+
+    def _common(self) -> dict[str, Any]:
+        numbers = self._numbers
+        return {"at": _now(), "seq": numbers.next(), "attempt": numbers.attempt, "turn": numbers.turn}
+
+
+def unified(path: str, old: str | None, new: str) -> str:
+    """A change as a diff, for people who are asked and for lines without a journal."""
+    import difflib  # imported late: 5 ms
+
+    before, after = (old or "").splitlines(keepends=True), new.splitlines(keepends=True)
+    lines = difflib.unified_diff(before, after, "before" if old else "/dev/null", path)
+    return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines)
+
+
+def _now() -> int:
+    return int(time.time() * 1000)
+
+
+# Of the calls of one turn: the id, the tool, and what the model was told.
+Results = Sequence[tuple[str, str, Mapping[str, Any]]]
+
+
+class Progress:
+    """Which turn of the conversation an update is of, with what the journal knows of the turns so far.
+
+    Updates do not say where a turn ends: tools run one after the other, and a call of an unknown tool is not told
+    at all. An answer and the results of its calls are in the journal before the next answer begins; the updates
+    may still be on their way.
+    """
+
+    def __init__(self, numbers: EventNumbers) -> None:
+        self._numbers = numbers
+        self._pieces: list[str] = []
+        self._thoughts = 0
+        self.tool_ended = False
+        self.answers: list[tuple[str, int]] = []
+        self.results: list[Results] = []
+
+    @property
+    def _index(self) -> int:
+        return self._numbers.turn - 1
+
+    @property
+    def has_results(self) -> bool:
+        return self._index < len(self.results)
+
+    @property
+    def current_results(self) -> Results:
+        return self.results[self._index] if self.has_results else ()
+
+    def is_over(self, tool: str | None) -> bool:
+        """Whether what comes now, a tool's call or else text or a thought, is of a later turn."""
+        if tool is not None:
+            return self.has_results and tool not in [call_id for call_id, _, _ in self.current_results]
+        if self.tool_ended:
+            return True
+        if not self.has_results or self._index >= len(self.answers):
+            return False
+        text, thoughts = self.answers[self._index]
+        return self._thoughts >= thoughts and "".join(self._pieces).strip() == text
+
+    def next_turn(self) -> None:
+        self._numbers.turn += 1
+        self._pieces, self._thoughts, self.tool_ended = [], 0, False
+
+    def said(self, text: str) -> None:
+        self._pieces.append(text)
+
+    def thought(self) -> None:
+        self._thoughts += 1

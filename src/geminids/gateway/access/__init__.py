@@ -1,0 +1,1 @@
+"""Who may use the gateway, and how it signs in to the API."""

@@ -1,0 +1,1 @@
+"""Record requests and replay them."""

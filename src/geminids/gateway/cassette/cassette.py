@@ -1,0 +1,168 @@
+"""A cassette: the requests and answers of a run as readable text, one JSON object a line; reading one."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from geminids.errors import GeminidsError
+from geminids.gateway.cassette.lines import (
+    VERSION,
+    Cassette,
+    CassetteHeader,
+    Exchange,
+    ExchangeLine,
+    Line,
+    RequestLine,
+    Said,
+    System,
+    Tools,
+)
+from geminids.gateway.request import Api
+
+__all__ = ["Cassette", "CassetteHeader", "Exchange", "cassette_api", "load_cassette", "read_cassette"]
+
+_RECORD = "Record it again: geminids run --record FILE, or pytest --geminids-record."
+_decoder: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)
+
+
+def load_cassette(path: str | Path) -> Cassette:
+    """Read a cassette file. Raises one `GeminidsError` that names the file, and the line where it is broken."""
+    try:
+        data = Path(path).read_bytes()
+    except FileNotFoundError:
+        raise GeminidsError(f"there is no cassette {path}", hint=_RECORD) from None
+    except OSError as error:
+        raise GeminidsError(f"the cassette {path} cannot be read: {error.strerror or error}") from None
+    return read_cassette(data, str(path))
+
+
+def cassette_api(path: str | Path) -> Api:
+    """The form of the API that a cassette was recorded with; `gemini` if the file cannot be read, which the replay
+    reports later."""
+    try:
+        with open(path, "rb") as file:
+            return _header(file.readline().removeprefix(b"\xef\xbb\xbf"), str(path)).api
+    except (OSError, GeminidsError, msgspec.MsgspecError):
+        return "gemini"
+
+
+def read_cassette(data: bytes, name: str = "cassette") -> Cassette:
+    """Read a cassette.
+
+    >>> read_cassette(b'{"kind": "cassette", "version": 1, "cli": "0.61.0"}').header.cli
+    '0.61.0'
+    """
+    header: CassetteHeader | None = None
+    reader = _Reader()
+    for number, line in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            if header is None:
+                header = _header(line, name)
+            else:
+                reader.take(_decoded(line))
+        except (msgspec.MsgspecError, ValueError, RecursionError, _Dangling) as error:
+            raise GeminidsError(f"{name}:{number}: this line is broken: {error}", hint=_RECORD) from None
+    if header is None:
+        raise GeminidsError(f"{name} is no cassette: there is nothing in it", hint=_RECORD)
+    exchanges = tuple(sorted(reader.exchanges, key=lambda exchange: exchange.n))
+    return Cassette(name=name, header=header, exchanges=exchanges)
+
+
+class _Dangling(Exception):
+    """A line that refers to one that is not there."""
+
+
+def _header(line: bytes, name: str) -> CassetteHeader:
+    try:
+        found: Any = json.loads(line)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict) or found.get("kind") != "cassette":
+        raise GeminidsError(f"{name} is no cassette: its first line does not say so", hint=_RECORD)
+    version = found.get("version", VERSION)
+    if isinstance(version, int) and version > VERSION:
+        raise GeminidsError(
+            f"{name} is a cassette of version {version}, and this geminids reads up to {VERSION}",
+            hint="Update geminids, or record it again.",
+        )
+    return msgspec.convert(found, CassetteHeader)
+
+
+def _decoded(line: bytes) -> Line:
+    try:
+        return _decoder.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        converted: Line = msgspec.convert(json.loads(line), Line)
+        return converted
+
+
+class _Reader:
+    """Puts lines together again."""
+
+    def __init__(self) -> None:
+        self.exchanges: list[Exchange] = []
+        self._values: dict[str, Any] = {}
+        self._said: dict[str, Said] = {}
+
+    def take(self, line: Line) -> None:
+        if isinstance(line, ExchangeLine):
+            self.exchanges.append(self._exchange(line))
+        elif isinstance(line, Said):
+            self._said[line.id] = line
+        elif isinstance(line, (System, Tools)):
+            self._values[line.id] = line.value
+        else:
+            raise _Dangling("a second header")
+
+    def _exchange(self, line: ExchangeLine) -> Exchange:
+        request = line.request
+        return Exchange(
+            n=line.n,
+            at=line.at,
+            verb=request.verb,
+            path=request.path,
+            body=self._body(request),
+            answer=line.answer,
+        )
+
+    def _body(self, request: RequestLine) -> Any:
+        if request.base64 is not None:
+            return base64.b64decode(request.base64)
+        if request.text is not None:
+            return request.text.encode()
+        body = None if request.body is msgspec.UNSET else request.body
+        if isinstance(body, dict):
+            body = dict(body)
+            inner = body
+            if request.wrapped and isinstance(body.get("request"), dict):
+                inner = body["request"] = dict(body["request"])
+            if request.conversation is not None:
+                inner["contents"] = self._conversation(request.conversation)
+            for field, name in (("systemInstruction", request.system), ("tools", request.tools)):
+                if name is not None:
+                    inner[field] = _found(self._values, name)
+        return body
+
+    def _conversation(self, name: str | None) -> list[Any]:
+        contents: list[Any] = []
+        while name is not None:
+            said = _found(self._said, name)
+            contents.append(said.content)
+            name = said.after
+            if len(contents) > len(self._said):
+                raise _Dangling(f"the conversation before {said.id} has no beginning")
+        return contents[::-1]
+
+
+def _found(kept: Mapping[str, Any], name: str) -> Any:
+    if name not in kept:
+        raise _Dangling(f"nothing above it has the id {name}")
+    return kept[name]

@@ -1,0 +1,1 @@
+"""Forward requests to the API."""

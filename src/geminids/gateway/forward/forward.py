@@ -1,0 +1,240 @@
+"""The upstream that forwards requests to the real API, signed in with the gateway's own credential."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+
+from geminids.gateway.forward.credential import ApiKey, CliLogin, Credential, VertexCredentials
+from geminids.gateway.forward.network_settings import Way, read_base_url
+from geminids.gateway.request import NESTED_HEADER, TOKEN_PREFIX, Api, Request
+from geminids.gateway.upstream import Body, Head, Part, SignInError, UpstreamFault
+
+if TYPE_CHECKING:
+    import h11
+
+    from geminids.gateway.forward.access_token import AccessToken
+
+__all__ = ["CODE_ASSIST_URL", "GEMINI_URL", "NOT_SIGNED_IN", "VERTEX_URL", "Passing", "default_base_url"]
+
+GEMINI_URL = "https://generativelanguage.googleapis.com"
+VERTEX_URL = "https://aiplatform.googleapis.com"
+CODE_ASSIST_URL = "https://cloudcode-pa.googleapis.com"
+NOT_SIGNED_IN = "not signed in"
+"""`Head.kind` of an answer that says why the gateway could not sign in: the request was not sent to the API."""
+
+# Two locations of Vertex have endpoints of another form; the CLI knows them too (contentGenerator.ts).
+_VERTEX_REGIONS = {
+    "global": VERTEX_URL,
+    "us": "https://aiplatform.us.rep.googleapis.com",
+    "eu": "https://aiplatform.eu.rep.googleapis.com",
+}
+_BASE_URL_VARIABLES: dict[Api, str] = {
+    "gemini": "GOOGLE_GEMINI_BASE_URL",
+    "vertex": "GOOGLE_VERTEX_BASE_URL",
+    "code_assist": "CODE_ASSIST_ENDPOINT",
+}
+_HOP_BY_HOP = frozenset(
+    (
+        "connection",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
+    )
+)
+# Written by us: where it goes, how long it is, and that the answer comes in a form in which tokens can be read.
+# `x-http-method-override` would make another method of a POST.
+_OURS = frozenset(
+    ("host", "content-length", "accept-encoding", "expect", "x-http-method-override", NESTED_HEADER)
+)
+_SHORTEST = 6
+_IN_QUERY = re.compile(r"(?<=[?&])key=[^&]*&?")
+
+
+def default_base_url(credential: Credential, api: Api = "gemini") -> str:
+    """The base URL of Google's own API for a sign-in. `api` tells a key of Vertex from one of the Gemini API.
+
+    >>> default_base_url(ApiKey("k")), default_base_url(ApiKey("k"), "vertex"), default_base_url(CliLogin())
+    ('https://generativelanguage.googleapis.com', 'https://aiplatform.googleapis.com', 'https://cloudcode-pa.googleapis.com')
+    """
+    if isinstance(credential, VertexCredentials):
+        location = credential.location
+        return _VERTEX_REGIONS.get(location, f"https://{location}-aiplatform.googleapis.com")
+    if isinstance(credential, CliLogin):
+        return CODE_ASSIST_URL
+    return VERTEX_URL if api == "vertex" else GEMINI_URL
+
+
+class Passing:
+    """Forwards to one API with one credential. All instances in a process share their connections."""
+
+    wants_body = False
+    """A request's body may go once the answer has begun (see `leased`)."""
+
+    def __init__(self, base_url: str, credential: Credential, way: Way) -> None:
+        """Raises `GeminidsError` if the CLI would not accept the URL."""
+        self._address, self._prefix = read_base_url(base_url)
+        self._credential = credential
+        self._key = credential.key if isinstance(credential, ApiKey) else None
+        # A few letters, the key of a test server, are part of many answers.
+        self._hidden = self._key if self._key is not None and len(self._key) >= _SHORTEST else None
+        self._way = way
+        # The upstream is the gateway of an outer run: its token is our key, or in the path of Code Assist's endpoint.
+        self._is_nested = (self._key or "").startswith(TOKEN_PREFIX) or f"/{TOKEN_PREFIX}" in self._prefix
+
+    def __repr__(self) -> str:
+        return f"Passing({self._address.named})"
+
+    async def answer(self, request: Request) -> AsyncIterator[Part]:
+        # Late: made on the way to a spawn, used in the gateway's thread.
+        from geminids.gateway.forward.client import client
+
+        try:
+            token = await self._token(request)
+            exchange = client().exchange(self._address, self._way, self._head(request, token), request.raw)
+            response = await anext(exchange)
+            assert not isinstance(response, bytes)
+            if token is not None and response.status_code == 401:
+                # Revoked, or expired before its time: once more with a new token.
+                await exchange.aclose()
+                token = await self._token(request, instead_of=token)
+                exchange = client().exchange(
+                    self._address, self._way, self._head(request, token), request.raw
+                )
+                response = await anext(exchange)
+                assert not isinstance(response, bytes)
+        except SignInError as error:
+            for part in _error(error.status, error.message, NOT_SIGNED_IN):
+                yield part
+            return
+        secret = self._hidden if token is None else token.value
+        hiding = _Hiding(secret) if secret is not None and response.status_code >= 400 else None
+        try:
+            async with aclosing(exchange):
+                if (target := _redirect_target(response)) is not None:
+                    for part in _refuse_redirect(target, request.api):
+                        yield part
+                    return
+                yield Head(response.status_code, _headers_of(response, secret), "passed on")
+                async for piece in exchange:
+                    assert isinstance(piece, bytes)
+                    yield Body(piece if hiding is None else hiding.feed(piece))
+        except UpstreamFault:
+            if hiding is not None:
+                yield Body(hiding.rest)
+            raise
+        if hiding is not None:
+            yield Body(hiding.rest)
+
+    async def _token(self, request: Request, instead_of: AccessToken | None = None) -> AccessToken | None:
+        # With an `Authorization` of the user's own (GEMINI_CLI_CUSTOM_HEADERS) the CLI adds none either.
+        if not isinstance(self._credential, VertexCredentials) or request.authorization is not None:
+            return None
+        if instead_of is not None:
+            self._credential.reject(instead_of)
+        return await self._credential.token()
+
+    def _head(self, request: Request, token: AccessToken | None) -> h11.Request:
+        import h11
+
+        headers = [("Host", self._address.host_header)]
+        named = request.headers.get("connection", "").lower().replace(" ", "").split(",")
+        for name, value in request.headers.items():
+            if name not in _HOP_BY_HOP and name not in _OURS and name not in named:
+                headers += self._signed(name, value, request)
+        path = _IN_QUERY.sub("", request.path).rstrip("?&")
+        by_bearer = "authorization" in request.headers and request.authorization is None
+        if (
+            self._key is not None
+            and path != request.path
+            and not by_bearer
+            and "x-goog-api-key" not in request.headers
+        ):
+            # Not in the URL: servers return URLs, as the place of an upload or in a message.
+            headers.append(("x-goog-api-key", self._key))
+        if token is not None:
+            headers.append(("authorization", f"Bearer {token.value}"))
+            if token.quota_project and "x-goog-user-project" not in request.headers:
+                headers.append(("x-goog-user-project", token.quota_project))
+        if self._is_nested:
+            headers.append((NESTED_HEADER, "1"))
+        headers.append(("accept-encoding", "identity"))
+        if request.raw or request.verb == "POST":
+            headers.append(("content-length", str(len(request.raw))))
+        return h11.Request(method=request.verb, target=self._prefix + self._path(path), headers=headers)
+
+    def _path(self, path: str) -> str:
+        """The path at the API: with the project and the location, which the CLI leaves out when it has a key."""
+        if not isinstance(self._credential, VertexCredentials):
+            return path
+        version, _, rest = path.removeprefix("/").partition("/")
+        return f"/{version}/projects/{self._credential.project}/locations/{self._credential.location}/{rest}"
+
+    def _signed(self, name: str, value: str, request: Request) -> list[tuple[str, str]]:
+        """A header as it goes out; none if it holds the token in a place that is not for a key."""
+        if name == "x-goog-api-key":
+            return [] if self._key is None else [(name, self._key)]
+        if name == "authorization":
+            if request.authorization is not None:
+                return [(name, request.authorization)]
+            return [] if self._key is None else [(name, f"Bearer {self._key}")]
+        return [] if request.key and request.key in value else [(name, value)]
+
+
+class _Hiding:
+    """Masks a secret: Google names the key in some errors (`Consumer 'api_key:…' has been suspended`)."""
+
+    def __init__(self, secret: str) -> None:
+        self._secret = secret.encode()
+        self.rest = b""
+        """Held back, because it can be the beginning of the secret."""
+
+    def feed(self, data: bytes) -> bytes:
+        data = (self.rest + data).replace(self._secret, b"*" * len(self._secret))
+        safe = max(0, len(data) - len(self._secret) + 1)
+        self.rest = data[safe:]
+        return data[:safe]
+
+
+def _headers_of(response: h11.Response, key: str | None) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    for raw_name, raw_value in response.headers:
+        name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
+        if key is not None:
+            value = value.replace(key, "***")
+        if name not in _HOP_BY_HOP:
+            headers[name] = f"{headers[name]}, {value}" if name in headers else value
+    return headers
+
+
+def _redirect_target(response: h11.Response) -> str | None:
+    if not 300 <= response.status_code <= 399:
+        return None
+    return next((value.decode("latin-1") for name, value in response.headers if name == b"location"), None)
+
+
+def _refuse_redirect(target: str, api: Api) -> tuple[Part, ...]:
+    """The CLI would follow a redirect itself, past the gateway, with the conversation and the token."""
+    shown = target.partition("?")[0]
+    message = (
+        f"The API answered with a redirect to {shown}, which is not followed: "
+        f"if that is where the API is, name it in {_BASE_URL_VARIABLES[api]}."
+    )
+    return _error(400, message, "a redirect")
+
+
+def _error(status: int, message: str, kind: str) -> tuple[Part, ...]:
+    from geminids.gateway.script.encode import (
+        error_body,  # imported late: this module is loaded before the spawn
+    )
+
+    body = error_body(status, message)
+    headers = {"content-type": "application/json", "content-length": str(len(body))}
+    return Head(status, headers, kind), Body(body)

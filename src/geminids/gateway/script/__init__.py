@@ -1,0 +1,1 @@
+"""Scripted answers instead of the API."""

@@ -1,0 +1,117 @@
+"""Read a script from a file: JSON (an object or an array) or JSON Lines, strictly."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from geminids.errors import ScriptError
+from geminids.gateway.script.script import Reply, Script
+
+__all__ = ["load_script", "read_script"]
+
+_T = TypeVar("_T")
+_BYTE = re.compile(r"\s*\(byte (\d+)\)")
+_HINT = "See docs/reference/gateway.md for the fields of a reply."
+
+
+class _Object(msgspec.Struct, forbid_unknown_fields=True):
+    replies: list[msgspec.Raw] = []
+    default: msgspec.Raw = msgspec.Raw()
+
+
+def load_script(path: str | Path) -> Script:
+    """Read a script file. Raises one `ScriptError` that names the file and the line."""
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise ScriptError(error.strerror or str(error), where=str(path)) from None
+    return read_script(data, str(path))
+
+
+def read_script(data: bytes, name: str = "script") -> Script:
+    """Read a script.
+
+    >>> read_script(b'[{"text": "hi"}]').replies[0].text
+    'hi'
+    >>> len(read_script(b'{"text": "one"}\\n{"text": "two"}\\n').replies)
+    2
+    """
+    data = data.removeprefix(b"\xef\xbb\xbf")
+    whole = _Source(data, name)
+    start = data.lstrip()[:1]
+    if start == b"[":
+        return Script(whole.replies(whole.decode(list[msgspec.Raw])))
+    if start == b"{" and not _is_lines(data):
+        found = whole.decode(_Object)
+        replies = whole.replies(found.replies)
+        if not bytes(found.default):
+            return Script(replies)
+        default = whole.reply(found.default, "default", data.find(b'"default"'))
+        return Script(replies, msgspec.structs.replace(default, times=None))
+    return Script(_read_lines(data, name))
+
+
+def _is_lines(data: bytes) -> bool:
+    """Say whether the first line is a reply by itself, as in JSON Lines."""
+    first = data.lstrip().split(b"\n", 1)[0]
+    try:
+        found = msgspec.json.decode(first)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return False
+    return isinstance(found, dict) and not {"replies", "default"} & found.keys()
+
+
+def _read_lines(data: bytes, name: str) -> tuple[Reply, ...]:
+    replies: list[Reply] = []
+    for number, line in enumerate(data.split(b"\n"), 1):
+        if line.strip():
+            replies.append(_Source(line, name, number).reply(msgspec.Raw(line), f"reply {len(replies) + 1}"))
+    if not replies:
+        raise ScriptError("there is no reply in it", where=name, hint=_HINT)
+    return tuple(replies)
+
+
+class _Source:
+    """The text of a script, which knows on which line a byte of it stands."""
+
+    def __init__(self, data: bytes, name: str, first: int = 1) -> None:
+        self._data = data
+        self._name = name
+        self._first = first
+
+    def decode(self, kind: type[_T]) -> _T:
+        try:
+            return msgspec.json.decode(self._data, type=kind)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise self._wrong(str(error), 0) from None
+
+    def replies(self, raws: list[msgspec.Raw]) -> tuple[Reply, ...]:
+        found, at = [], 0
+        for number, raw in enumerate(raws, 1):
+            # The elements stand in the text in this order: that is how each one's line is found.
+            at = max(self._data.find(bytes(raw), at), at)
+            found.append(self.reply(raw, f"reply {number}", at))
+            at += len(bytes(raw))
+        return tuple(found)
+
+    def reply(self, raw: msgspec.Raw, label: str, at: int = 0) -> Reply:
+        try:
+            return msgspec.json.decode(raw, type=Reply)
+        except msgspec.ValidationError as error:
+            raise self._wrong(f"{label}: {error}", at) from None
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise self._wrong(str(error), at) from None
+
+    def _wrong(self, message: str, at: int) -> ScriptError:
+        byte = _BYTE.search(message)
+        if byte is not None:
+            at += int(byte[1])
+            message = _BYTE.sub("", message)
+        elif "truncated" in message:
+            at = len(self._data.rstrip())
+        line = self._first + self._data.count(b"\n", 0, at)
+        return ScriptError(message, where=f"{self._name}:{line}", hint=_HINT)

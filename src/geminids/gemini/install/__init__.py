@@ -1,0 +1,1 @@
+"""Install Gemini CLI and Node below our own folder."""

@@ -1,0 +1,1 @@
+"""Find the Gemini CLI and the Node that runs it."""

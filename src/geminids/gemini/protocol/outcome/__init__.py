@@ -1,0 +1,1 @@
+"""How an attempt ended, judged by what the CLI left behind."""

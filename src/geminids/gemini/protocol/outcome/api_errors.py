@@ -1,0 +1,160 @@
+"""The API's errors as the CLI tells them: one message, an exit code that is the status mod 256, a stack."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from geminids.gemini.protocol.outcome.hints import hint_for
+from geminids.outcome import Failure, FailureKind
+
+__all__ = ["api_failure", "http_status_of", "sentence_of"]
+
+_CODE = re.compile(r'"code":\s*(\d{3})\b')
+_TOLD = re.compile(r"^\s*(?:cause: \{ )?(?:status|code): (\d{3})\b", re.MULTILINE)
+_WRAPPED = re.compile(r"\[API Error: (.*?)\]?\s*(?:\n|$)", re.DOTALL)
+_AFTER = re.compile(
+    r"(?:retry (?:after|in)|reset after)\s+(?:(\d+)h)?(?:(\d+)m(?!s))?(?:([\d.]+)\s*s)?", re.IGNORECASE
+)
+_DELAY = re.compile(r"retryDelayMs: (\d+)")
+_BAD_KEY = re.compile(
+    r"API_KEY_INVALID|API key (?:not valid|expired|not found)|pass a valid API key", re.IGNORECASE
+)
+_DAILY = re.compile(r"\bdaily\b|per ?day", re.IGNORECASE)
+_QUOTA = re.compile(r"RetryableQuotaError|TerminalQuotaError|RESOURCE_EXHAUSTED|Resource exhausted")
+_NETWORK = re.compile(
+    r"fetch failed|terminated|ECONN|ENOTFOUND|EAI_AGAIN|ETIMEDOUT|EPIPE|UND_ERR|socket|other side closed|network",
+    re.IGNORECASE,
+)
+_UNREACHED = re.compile(r"fetch failed|ECONNREFUSED|ENOTFOUND|EAI_AGAIN|UND_ERR_CONNECT", re.IGNORECASE)
+_GARBAGE = re.compile(r"JSON|Unexpected token|Incomplete", re.IGNORECASE)
+# Releases before about 0.60 put no more than this into the result for an error that is no JSON of the API's.
+_NO_WORDS = "An unknown error occurred."
+_ON_STDERR = re.compile(r"gemini-client-error-[^/\n]*?\.json (?:\w*Error: )?(\S[^\n]*)")
+# process.exit(status) keeps the low eight bits (cli/src/utils/errors.ts).
+_OF_EXIT_CODE = {
+    status & 0xFF: status for status in (400, 401, 403, 408, 409, 413, 429, 499, 500, 501, 502, 503, 504)
+}
+# A quota that is back so soon is one by the minute, whatever the CLI calls it.
+_SOON = 120.0
+# core/src/utils/googleQuotaErrors.ts calls these terminal.
+_LASTING = 300.0
+_USED_UP = re.compile(
+    r"limit:\s*0(?!\d|\.\d)|exhausted your capacity|capacity exceeded|MODEL_CAPACITY_EXHAUSTED", re.IGNORECASE
+)
+_LONGEST = 500
+
+
+def http_status_of(message: str, exit_code: int | None, stderr: str) -> int | None:
+    """The HTTP status, from where it can be had: message, exit code, the class or the fields of the stack."""
+    told = _CODE.search(message)
+    if told:
+        return int(told[1])
+    if exit_code in _OF_EXIT_CODE:
+        return _OF_EXIT_CODE[exit_code]
+    if "ModelNotFoundError" in stderr:
+        return 404
+    fields = _TOLD.findall(stderr)
+    if fields:
+        return int(fields[-1])
+    return 429 if _QUOTA.search(stderr) else None
+
+
+def api_failure(message: str, exit_code: int | None, stderr: str, *, status: int | None = None) -> Failure:
+    """The failure behind an `[API Error: …]`; `status` where it is known from elsewhere."""
+    if status is None:
+        status = http_status_of(message, exit_code, stderr)
+    if _NO_WORDS in message and (found := _ON_STDERR.findall(stderr)):
+        message = found[-1]
+    everything = f"{message}\n{stderr}"
+    retry_after = _retry_after(everything)
+    kind, retryable = _kind(status, message, everything, retry_after)
+    return Failure(
+        kind=kind,
+        message=_told(kind, status, sentence_of(message)),
+        retryable=retryable,
+        hint=hint_for(kind, status),
+        retry_after=retry_after if kind in ("quota_minute", "quota_day", "server") else None,
+        http_status=status,
+    )
+
+
+def _kind(
+    status: int | None, message: str, everything: str, retry_after: float | None
+) -> tuple[FailureKind, bool]:
+    if status == 400:
+        return ("auth", False) if _BAD_KEY.search(everything) else ("bad_request", False)
+    if status in (401, 403):
+        return "auth", False
+    if status == 404:
+        return "model_not_found", False
+    if status == 429:
+        return ("quota_day", False) if _lasts(message, everything, retry_after) else ("quota_minute", True)
+    if status is not None and status >= 500:
+        return "server", True
+    if status in (408, 499) or (status is None and _NETWORK.search(message)):
+        return "network", True
+    if status is None and _GARBAGE.search(message):
+        return "server", True
+    if status is None and _NETWORK.search(everything):
+        return "network", True
+    return ("bad_request", False) if status is not None else ("server", True)
+
+
+def _lasts(message: str, everything: str, retry_after: float | None) -> bool:
+    """Whether no wait of minutes brings a quota back: the CLI's own rules, where its verdict is not to be had."""
+    if retry_after is not None and retry_after <= _SOON:
+        return False
+    if "TerminalQuotaError" in everything or _DAILY.search(message):
+        return True
+    return retry_after > _LASTING if retry_after is not None else bool(_USED_UP.search(message))
+
+
+def _retry_after(text: str) -> float | None:
+    for hours, minutes, seconds in _AFTER.findall(text):
+        if hours or minutes or seconds:
+            return int(hours or 0) * 3600 + int(minutes or 0) * 60 + float(seconds.rstrip(".") or 0)
+    delay = _DELAY.search(text)
+    return int(delay[1]) / 1000 if delay else None
+
+
+def _told(kind: FailureKind, status: int | None, sentence: str) -> str:
+    """What undici and V8 say ("terminated", "Unexpected token") tells nobody what happened."""
+    if kind == "network" and status is None:
+        what = (
+            "could not be reached" if _UNREACHED.search(sentence) else "broke off in the middle of its answer"
+        )
+        return f"the API {what} ({sentence})"
+    if kind == "server" and status is None and _GARBAGE.search(sentence):
+        return f"the API sent something that is no answer ({sentence})"
+    return sentence
+
+
+def sentence_of(message: str) -> str:
+    """The one sentence for people in a message, out of the CLI's brackets and the API's JSON.
+
+    >>> sentence_of('[API Error: {"error":{"code":500,"message":"boom","status":"INTERNAL"}}]')
+    'boom'
+    """
+    wrapped = _WRAPPED.search(message)
+    text = _in_json(message) or (wrapped[1] if wrapped else message).strip()
+    line = next((line.strip() for line in text.splitlines() if line.strip()), "")
+    line = line.removeprefix("exception TypeError: ").removesuffix(" sending request") or "no message"
+    return line if len(line) <= _LONGEST else line[: _LONGEST - 3] + "..."
+
+
+def _in_json(text: str) -> str | None:
+    """The innermost `message`: an answer that is not labelled JSON is wrapped as text in another error."""
+    start = text.find("{")
+    if start < 0:
+        return None
+    try:
+        value, _ = json.JSONDecoder().raw_decode(text, start)
+    except (ValueError, RecursionError):
+        return None
+    error = value.get("error", value)
+    told: Any = error.get("message") if isinstance(error, dict) else error
+    if not isinstance(told, str) or not told.strip():
+        return None
+    return _in_json(told) or told

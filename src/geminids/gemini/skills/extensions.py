@@ -1,0 +1,101 @@
+"""The user's extensions that the CLI loads for a folder (its extension manager), as far as their skills need it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from geminids.gemini.settings_file import Settings
+
+__all__ = ["Extension", "active_extensions", "filled_in"]
+
+_NAME = re.compile(r"[a-zA-Z0-9-]+")
+
+
+class Extension(msgspec.Struct, frozen=True):
+    """An extension; `path` is where its files are, which for a linked one is elsewhere."""
+
+    name: str
+    path: Path
+
+
+def active_extensions(folder: Path, cwd: str, settings: Settings) -> Iterator[Extension]:
+    """Those that are whole, allowed by the settings and enabled for `cwd`, in the CLI's order."""
+    rules = _object(folder / "extension-enablement.json")
+    for name in sorted(os.listdir(folder), key=os.fsencode):
+        found = _extension(folder / name, cwd, settings)
+        if found is not None and _is_enabled(rules.get(found.name), cwd):
+            yield found
+
+
+def filled_in(text: str, values: Mapping[str, str]) -> str:
+    """`${extensionPath}` and its like replaced; what is not known stays.
+
+    >>> filled_in("${extensionPath}${/}a ${b}", {"extensionPath": "/x"})
+    '/x/a ${b}'
+    """
+    known = {"/": os.sep, "pathSeparator": os.sep, **values}
+    return re.sub(r"\$\{(.*?)\}", lambda match: known.get(match[1], match[0]), text)
+
+
+def _extension(folder: Path, cwd: str, settings: Settings) -> Extension | None:
+    if not folder.is_dir():
+        return None
+    origin = _object(folder / ".gemini-extension-install.json")
+    if not _is_allowed(origin, settings):
+        return None
+    source = origin.get("source")
+    path = Path(source) if origin.get("type") == "link" and isinstance(source, str) else folder
+    config = _object(path / "gemini-extension.json")
+    name = config.get("name")
+    if not isinstance(name, str) or not config.get("version"):
+        return None
+    name = filled_in(name, {"extensionPath": str(path), "workspacePath": cwd})
+    return Extension(name, path) if _NAME.fullmatch(name) else None
+
+
+def _is_allowed(origin: Mapping[str, Any], settings: Settings) -> bool:
+    security = settings.get("security")
+    security = security if isinstance(security, dict) else {}
+    patterns = security.get("allowedExtensions")
+    if isinstance(patterns, list) and patterns:
+        source = origin.get("source")
+        return isinstance(source, str) and any(_matches(pattern, source) for pattern in patterns)
+    return not (security.get("blockGitExtensions") and origin.get("type") in ("git", "github-release"))
+
+
+def _matches(pattern: object, source: str) -> bool:
+    try:
+        return isinstance(pattern, str) and bool(re.search(pattern, os.path.realpath(source)))
+    except re.error:
+        return False
+
+
+def _is_enabled(rules: object, cwd: str) -> bool:
+    """The last rule that fits decides: a path, `!` before it to turn off, `*` after it for what is below."""
+    overrides = rules.get("overrides") if isinstance(rules, dict) else None
+    place = f"{cwd.rstrip('/')}/"
+    enabled = True
+    for rule in overrides if isinstance(overrides, list) else ():
+        if isinstance(rule, str) and re.fullmatch(_as_pattern(rule.removeprefix("!")), place):
+            enabled = not rule.startswith("!")
+    return enabled
+
+
+def _as_pattern(rule: str) -> str:
+    plain = re.sub(r"[.+?^${}()|\[\]\\]", r"\\\g<0>", rule)
+    return re.sub(r"(/?)\*", r"(\1.*)?", plain)
+
+
+def _object(file: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(file.read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}

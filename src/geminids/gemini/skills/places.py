@@ -1,0 +1,119 @@
+"""Which skills a path names, and what of a folder of skills the CLI passes over."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+
+from geminids.errors import GeminidsError
+from geminids.gemini.skills.file import read_skill
+from geminids.gemini.skills.find import Skill, is_skill_file, skill_files
+from geminids.gemini.skills.lint import Finding, finding, lint_skill
+
+__all__ = ["lint_path", "shadowed_findings"]
+
+_DEEPEST = 4
+_COLLECTIONS = (".gemini/skills", ".agents/skills")
+
+
+def lint_path(path: str) -> list[Finding]:
+    """Lint what is there: a SKILL.md, the folder of one skill, a folder of skills, or a workspace that has some."""
+    path = os.path.normpath(path)
+    if os.path.isfile(path):
+        return _named_file(path)
+    if not os.path.isdir(path):
+        raise GeminidsError(
+            f"{path} is not there", hint="Name a SKILL.md, a skill's folder or a folder of skills."
+        )
+    inner = [os.path.join(path, name) for name in _COLLECTIONS if os.path.isdir(os.path.join(path, name))]
+    if inner:
+        return [found for folder in inner for found in _collection(folder)]
+    if os.path.basename(os.path.abspath(path)) != "skills" and _skill_file(path):
+        return _one(path)
+    return list(_collection(path))
+
+
+def shadowed_findings(skills: Sequence[Skill]) -> Iterator[Finding]:
+    """A warning for each skill that another tier's, or its neighbour's, is taken for."""
+    for skill in skills:
+        if skill.shadowed_by is not None:
+            yield finding(skill.file, 1, "shadowed", f"the CLI takes {skill.shadowed_by} for {skill.name!r}")
+
+
+def _named_file(path: str) -> list[Finding]:
+    if is_skill_file(os.path.basename(path)):
+        return lint_skill(path)
+    if os.path.basename(path).lower() == "skill.md":
+        return [_wrong_case(path)]
+    raise GeminidsError(
+        f"{path} is no SKILL.md", hint="Name a SKILL.md, a skill's folder or a folder of skills."
+    )
+
+
+def _one(folder: str) -> list[Finding]:
+    file = _skill_file(folder)
+    assert file is not None
+    return lint_skill(file) if is_skill_file(os.path.basename(file)) else [_wrong_case(file)]
+
+
+def _collection(folder: str) -> Iterator[Finding]:
+    seen = list(skill_files(folder))
+    owners: dict[str, str] = {}
+    for file in seen:
+        head = read_skill(file)
+        if head.why is None:
+            owners[head.name] = file
+    for file in seen:
+        yield from lint_skill(file, in_folder=os.path.dirname(file) != folder)
+        head = read_skill(file)
+        if head.why is None and owners[head.name] != file:
+            other = os.path.basename(os.path.dirname(owners[head.name]))
+            yield finding(
+                file, 1, "shadowed", f"{other} has the name {head.name!r} too: the CLI takes one of them"
+            )
+    yield from _passed_over(folder, {os.path.dirname(file) for file in seen})
+
+
+def _passed_over(folder: str, seen: set[str]) -> Iterator[Finding]:
+    for name in sorted(os.listdir(folder)):
+        inner = os.path.join(folder, name)
+        if inner in seen or not os.path.isdir(inner):
+            continue
+        file = _skill_file(inner)
+        if file and not is_skill_file(os.path.basename(file)):
+            yield _wrong_case(file)
+        elif file and name.startswith("."):
+            yield finding(file, 1, "hidden-folder", f"the folder {name} is hidden", unseen=True)
+        elif file:
+            yield finding(file, 1, "passed-over-folder", f"the folder is named {name}", unseen=True)
+        elif not name.startswith("."):
+            deeper = list(_deeper(inner, _DEEPEST))
+            yield from deeper
+            if not deeper:
+                yield finding(inner, 1, "no-skill-file", "holds no SKILL.md", unseen=True)
+
+
+def _deeper(folder: str, levels: int) -> Iterator[Finding]:
+    for name in sorted(os.listdir(folder)) if levels else ():
+        inner = os.path.join(folder, name)
+        if not os.path.isdir(inner) or os.path.islink(inner):
+            continue
+        file = _skill_file(inner)
+        if file:
+            yield finding(file, 1, "too-deep", "lies too deep, the CLI looks one folder deep", unseen=True)
+        else:
+            yield from _deeper(inner, levels - 1)
+
+
+def _skill_file(folder: str) -> str | None:
+    """The SKILL.md of a folder; where there is none, one in another case."""
+    try:
+        names = [name for name in os.listdir(folder) if name.lower() == "skill.md"]
+    except OSError:
+        return None
+    names.sort(key=lambda name: name != "SKILL.md")
+    return os.path.join(folder, names[0]) if names else None
+
+
+def _wrong_case(file: str) -> Finding:
+    return finding(file, 1, "wrong-case", "must be named SKILL.md, in this case", unseen=True)

@@ -1,0 +1,1 @@
+"""Permissions as rules for the CLI."""

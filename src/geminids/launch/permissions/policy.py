@@ -1,0 +1,194 @@
+"""Permissions as rules of the CLI's policy engine.
+
+They and the user's own stand in the user's tier. There the first rule that fits decides, by priority: our denies come
+first, then whatever the user has said, then our allows. So a caller can take away from what the user allows, and can
+add only what the user has not spoken about.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import string
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from geminids.gemini.tools import SHELL, built_in, is_mcp_name, tools_with
+from geminids.launch.permissions.verdicts import (
+    allowable_modes,
+    capability_of,
+    denied_tools,
+    is_denied,
+    modes_of,
+)
+from geminids.options import CAPABILITIES, Approval, Permissions
+
+__all__ = ["ASK", "DENY", "REST", "Rule", "banned", "our_rules", "policy_text", "too_long"]
+
+DENY, ASK, _ALLOW, REST = 999, 998, 2, 1
+_LONGEST = 2048
+_IN_NAMES = string.ascii_letters + string.digits + "_.-"
+_NAMES: dict[Approval, str] = {"default": "default", "auto_edit": "autoEdit", "yolo": "yolo", "plan": "plan"}
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True):
+    """One `[[rule]]`."""
+
+    tools: tuple[str, ...]
+    decision: str
+    priority: int
+    modes: tuple[Approval, ...] = ()
+    arguments: str | None = None
+    """A regular expression on the call's arguments, which the engine writes as JSON with sorted names."""
+    redirection: bool = False
+    server: str | None = None
+    agent: str | None = None
+    """Only for calls that this subagent makes."""
+    message: str | None = None
+
+    def fields(self) -> dict[str, Any]:
+        return {
+            "toolName": self.tools[0] if len(self.tools) == 1 else list(self.tools),
+            **({"mcpName": self.server} if self.server else {}),
+            **({"subagent": self.agent} if self.agent else {}),
+            **({"argsPattern": self.arguments} if self.arguments else {}),
+            "decision": self.decision,
+            "priority": self.priority,
+            **({"modes": [_NAMES[mode] for mode in self.modes]} if self.modes else {}),
+            **({"allowRedirection": True} if self.redirection else {}),
+            **({"denyMessage": self.message} if self.message else {}),
+        }
+
+
+def our_rules(permissions: Permissions, approval: Approval, *, warm: bool = False) -> tuple[Rule, ...]:
+    """The rules of a run. There are always some: no mode but `yolo` may end in `yolo`."""
+    return (*_denies(permissions, approval, warm), *_allows(permissions), *_only(permissions))
+
+
+def too_long(permissions: Permissions) -> Iterator[str]:
+    """Commands whose rule the engine would drop, be it a deny: it takes 2048 characters (isSafeRegExp)."""
+    for command in (*permissions.allow_commands, *permissions.deny_commands):
+        if max(len(_allowed_begin(command)), len(banned(command))) > _LONGEST:
+            yield f"the command {command[:40]!r}... is too long for a rule"
+
+
+def _denies(permissions: Permissions, approval: Approval, warm: bool) -> Iterator[Rule]:
+    by_reason: dict[str, list[str]] = {}
+    for tool, why in denied_tools(permissions, warm=warm).items():
+        by_reason.setdefault(why, []).append(tool)
+    if approval != "yolo":
+        # Leaving plan mode sets a headless run to yolo, with nobody asked (core/src/tools/exit-plan-mode.ts,
+        # getAllowApprovalMode): a run that may only read could enter it, leave it and do anything.
+        by_reason["the mode stays as it is" if warm else f"approval={approval} stays as it is"] = [
+            "exit_plan_mode",
+            "enter_plan_mode",
+        ]
+    for why, tools in by_reason.items():
+        yield Rule(tools=tuple(tools), decision="deny", priority=DENY, message=why)
+    if is_denied(permissions, "mcp") or _only_built_in(permissions):
+        why = "not in only_tools" if permissions.only_tools else "mcp is not allowed"
+        yield _of_server("*", "deny", message=why)
+    for command in permissions.deny_commands:
+        why = "in deny_commands"
+        yield Rule(tools=(SHELL,), arguments=banned(command), decision="deny", priority=DENY, message=why)
+    for server in permissions.deny_servers:
+        yield _of_server(server, "deny")
+
+
+def _allows(permissions: Permissions) -> Iterator[Rule]:
+    for capability in CAPABILITIES:
+        if getattr(permissions, capability) == "allow":
+            yield _allowed(permissions, tools_with(capability), capability)
+    if permissions.mcp == "allow":
+        yield _of_server("*", "allow")
+    for tool in permissions.allow_tools:
+        yield _allowed(permissions, (tool,), capability_of(tool))
+    for command in permissions.allow_commands:
+        yield Rule(
+            tools=(SHELL,),
+            arguments=_allowed_begin(command),
+            decision="allow",
+            priority=_ALLOW,
+            modes=allowable_modes("shell"),
+            # `git log > /elsewhere` writes a file, and is no more than a way to begin with `git log`.
+            redirection=permissions.file_write == "allow",
+        )
+    for server in permissions.allow_servers:
+        yield _of_server(server, "allow")
+
+
+def _allowed(permissions: Permissions, tools: tuple[str, ...], capability: str | None) -> Rule:
+    redirection = SHELL in tools and not is_denied(permissions, "file_write")
+    modes = allowable_modes(capability)
+    return Rule(tools=tools, decision="allow", priority=_ALLOW, modes=modes, redirection=redirection)
+
+
+def _allowed_begin(command: str) -> str:
+    """Not `commandPrefix`: that finds its text in any argument called "command", one within another included."""
+    return rf'^\{{\x00?"command":"{_escaped(command)}[\s"]'
+
+
+def banned(command: str) -> str:
+    """More than `commandPrefix` finds: tabs and broken lines between words, and the program by its path.
+
+    No group in it is repeated: the engine drops such an expression.
+    """
+    words = command.split()
+    # `rm -r` is meant for `rm -rf` too, `rm` is not meant for `rmdir`.
+    end = "" if words[-1].startswith("-") or words[-1][-1] not in _IN_NAMES else r"(?![\w.\-])"
+    return r'"command":"\s*(?:|[^\s"]*/)' + r"(?:\s|\\)[\s\\nrt]*".join(map(_escaped, words)) + end
+
+
+def _escaped(text: str) -> str:
+    """A text as it stands in JSON, for a regular expression of JavaScript's."""
+    return re.escape(json.dumps(text.strip(), ensure_ascii=False)[1:-1])
+
+
+def _only(permissions: Permissions) -> Iterator[Rule]:
+    """What is named keeps what its mode gives it; all else goes, tools that we have never heard of included."""
+    if not permissions.only_tools:
+        return
+    for tool in permissions.only_tools:
+        modes = modes_of(built_in(tool))
+        if modes:
+            shell = tool == SHELL
+            yield Rule(tools=(tool,), decision="allow", priority=_ALLOW, modes=modes, redirection=shell)
+    yield Rule(tools=("*",), decision="deny", priority=REST, message="not in only_tools")
+
+
+def _only_built_in(permissions: Permissions) -> bool:
+    return bool(permissions.only_tools) and not any(map(is_mcp_name, permissions.only_tools))
+
+
+def _of_server(server: str, decision: str, *, message: str | None = None) -> Rule:
+    """For all tools of a server, or of all servers (`*`)."""
+    priority, modes = (_ALLOW, allowable_modes("mcp")) if decision == "allow" else (DENY, ())
+    return Rule(
+        tools=("*",), server=server, decision=decision, priority=priority, modes=modes, message=message
+    )
+
+
+def policy_text(rules: Sequence[dict[str, Any]], checkers: Sequence[dict[str, Any]] = ()) -> str:
+    """Rules as TOML."""
+    tables = [("rule", rule) for rule in rules] + [("safety_checker", checker) for checker in checkers]
+    return "\n".join(
+        f"[[{name}]]\n" + "".join(f"{_key(key)} = {_value(value)}\n" for key, value in table.items())
+        for name, table in tables
+    )
+
+
+def _key(key: str) -> str:
+    return key if key.replace("_", "a").replace("-", "a").isalnum() and key.isascii() else _value(key)
+
+
+def _value(value: Any) -> str:
+    # Not tomlkit: its import costs more than all of our planning.
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{_key(key)} = {_value(inner)}" for key, inner in value.items()) + " }"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_value, value)) + "]"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return json.dumps(value) if isinstance(value, (bool, int, float)) else _value(str(value))

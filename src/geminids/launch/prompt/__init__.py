@@ -1,0 +1,1 @@
+"""The prompt: text, templates, files and media."""

@@ -1,0 +1,1 @@
+"""The private home: settings, MCP servers, sign-in."""

@@ -1,0 +1,1 @@
+"""Requests, tokens and money of a run."""

@@ -1,0 +1,275 @@
+"""The tokens and the cost of a run: each request priced, and their sum."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from geminids.errors import GeminidsError
+from geminids.events.cost import Basis, Cost, ModelCost
+from geminids.events.model import ModelUsage, TokensUsed, Usage
+from geminids.gemini.protocol.stream_json import ModelStats, Stats
+from geminids.launch.auth import AuthMode
+from geminids.launch.errors import Refused
+from geminids.log import get_logger
+from geminids.options import Options
+
+if TYPE_CHECKING:
+    from geminids.spending import PriceTable, Tokens
+
+__all__ = ["Prices", "check_prices", "load_prices_early", "sum_of", "usage_of_requests", "usage_of_stats"]
+
+_log = get_logger("run")
+
+
+class Prices:
+    """Prices the requests of one run.
+
+    `auth_mode` says who pays: with an API key the list price is paid; Vertex and accounts have bills of their own, and
+    only the caller's price table (`options.prices`) knows what is paid.
+    """
+
+    def __init__(self, options: Options, auth_mode: AuthMode, *, metered: bool) -> None:
+        """`metered`: the gateway sees each request."""
+        self.free = options.offline or options.replay is not None
+        self._auth_mode: AuthMode = "none" if self.free else auth_mode
+        self._file = options.prices
+        self._model = options.model
+        self._metered = metered
+        self._table: PriceTable | None = None
+        self._has_failed = False
+        self.loaded = self.free
+
+    def load(self) -> None:
+        """Load the price list and the caller's table. It takes a sixth of a second the first time."""
+        if self.loaded:
+            return
+        try:
+            from geminids.spending.prices import warm_up
+            from geminids.spending.table import read_prices
+
+            warm_up()
+            self._table = None if self._file is None else read_prices(self._file)
+        except Exception as error:
+            # Pricing must not end a run: its requests then have no price, and its cost is unknown.
+            _log.error("the prices cannot be loaded", error=error)
+            self._has_failed = True
+        self.loaded = True
+
+    def priced(self, used: TokensUsed) -> TokensUsed:
+        """The same request with its price. An HTTP error costs nothing, whatever the model."""
+        if self.free or used.is_http_error:
+            return msgspec.structs.replace(used, price=Decimal(0))
+        if used.input is None:
+            return used
+        paid, listed = self._price(used.model, used, used.at)
+        price = listed if paid is None else paid
+        return used if price is None else msgspec.structs.replace(used, price=price)
+
+    def total(self, requests: Sequence[TokensUsed], usage: Usage | None) -> Cost:
+        """What these requests of all attempts cost. Without the gateway, `usage` is the CLI's own."""
+        if self.free:
+            return Cost(usd=Decimal(0), basis="exact", auth_mode=self._auth_mode)
+        if self._metered:
+            answered = [request for request in requests if not request.is_http_error]
+            known = [request for request in answered if request.input is not None]
+            basis: Basis = "exact" if len(known) == len(answered) else "estimate"
+            if answered and not known:
+                return Cost(basis="unknown", auth_mode=self._auth_mode)
+            return self._sum([(request.model, request, request.at) for request in known], basis)
+        sums = self._estimated(requests, usage)
+        return self._sum(sums, "estimate") if sums else Cost(basis="unknown", auth_mode=self._auth_mode)
+
+    def _estimated(
+        self, requests: Sequence[TokensUsed], usage: Usage | None
+    ) -> list[tuple[str | None, Tokens, int | None]]:
+        """Without the gateway: the CLI's totals by model, which include its router, or else the journal's requests."""
+        models = [model for model in usage.models if model.input or model.output] if usage else []
+        if models:
+            return [(model.model, _with_thinking(model), None) for model in models]
+        return [(request.model or self._model, request, request.at) for request in requests]
+
+    def _sum(self, parts: Sequence[tuple[str | None, Tokens, int | None]], basis: Basis) -> Cost:
+        by_model: dict[str, tuple[_Sum, _Sum]] = {}
+        unpriced: dict[str, None] = {}
+        paid, listed = _Sum(), _Sum()
+        for model, tokens, at in parts:
+            money, by_list = self._price(model, tokens, at)
+            if money is None and by_list is None:
+                unpriced[model or "a model without a name"] = None
+            own = by_model.setdefault(model or "", (_Sum(), _Sum()))
+            for total, amount in ((paid, money), (own[0], money), (listed, by_list), (own[1], by_list)):
+                total.add(amount)
+        known = paid.value is not None or listed.value is not None
+        return Cost(
+            usd=paid.value,
+            basis=basis if known else "unknown",
+            list_price=listed.value,
+            auth_mode=self._auth_mode,
+            models=tuple(
+                ModelCost(model=model, usd=usd.value, list_price=price.value)
+                for model, (usd, price) in by_model.items()
+                if model
+            ),
+            unpriced=tuple(unpriced),
+        )
+
+    def _price(
+        self, model: str | None, tokens: Tokens, at: int | None
+    ) -> tuple[Decimal | None, Decimal | None]:
+        """What is paid for these tokens, and their list price."""
+        self.load()
+        if self._has_failed:
+            return None, None
+        try:
+            from geminids.spending.prices import price_of
+
+            # 0 is a time that nobody knows.
+            day = datetime.fromtimestamp(at / 1000, UTC).date() if at else None
+            # Sums have no tier of their own: most requests of a long run are below the tier that their sum reaches.
+            tier = None if at is not None else 0
+            by_list = price_of(model, tokens, day, tier_for=tier)
+            own = price_of(model, tokens, day, self._table, tier_for=tier) if self._table else by_list
+        except Exception as error:
+            _log.error("model %s cannot be priced", model, error=error)
+            return None, None
+        listed = None if by_list is None else by_list.usd
+        if own is None or (self._auth_mode != "key" and own.source != "table"):
+            return None, listed
+        return own.usd, listed
+
+
+class _Sum:
+    """Money that is added up, and unknown as soon as one summand is."""
+
+    def __init__(self) -> None:
+        self.value: Decimal | None = Decimal(0)
+
+    def add(self, amount: Decimal | None) -> None:
+        self.value = None if amount is None or self.value is None else self.value + amount
+
+
+def _with_thinking(model: ModelUsage) -> ModelUsage:
+    """What the total has over input and output is thinking for the most part."""
+    if model.thinking is not None or None in (model.total, model.input, model.output):
+        return model
+    rest = (model.total or 0) - (model.input or 0) - (model.output or 0)
+    return msgspec.structs.replace(model, thinking=max(rest, 0))
+
+
+def check_prices(options: Options) -> None:
+    """Raise `Refused` if the caller's price table cannot be read: before anything is started."""
+    if options.prices is not None:
+        from geminids.spending import read_prices
+
+        try:
+            read_prices(options.prices)
+        except GeminidsError as error:
+            raise Refused("bad_option", f"prices: {error.message}", error.hint or "") from None
+
+
+def load_prices_early(options: Options) -> None:
+    """Load the price list in a thread. Call it when the CLI has loaded and waits for its first answer; before that
+    it would slow the CLI's start."""
+    global _loading
+    prices = Prices(options, "none", metered=False)
+    if not _loading and not prices.free:
+        _loading = True
+        threading.Thread(target=prices.load, name="geminids-prices", daemon=True).start()
+
+
+_loading = False
+
+
+_KINDS = ("input", "cached", "output", "thinking", "tool")
+
+
+def usage_of_requests(requests: Sequence[TokensUsed]) -> Usage | None:
+    """The sum of these requests; None if there are none."""
+    if not requests:
+        return None
+    # A model that only refused requests has served nothing.
+    names = dict.fromkeys(
+        request.model for request in requests if request.model and not request.is_http_error
+    )
+    return Usage(
+        **_totals(requests),
+        requests=len(requests),
+        models=tuple(
+            ModelUsage(model=name, **_totals([request for request in requests if request.model == name]))
+            for name in names
+        ),
+    )
+
+
+def _totals(requests: Sequence[TokensUsed]) -> dict[str, Any]:
+    known = [request for request in requests if request.input is not None]
+    totals = {kind: _sum([getattr(request, kind) for request in known]) for kind in _KINDS}
+    total = _sum([totals[kind] for kind in _KINDS if kind != "cached"])
+    return {**totals, "total": total, "unknown": len(requests) - len(known)}
+
+
+def usage_of_stats(stats: Stats | None) -> Usage | None:
+    """The CLI's own totals: `input_tokens` includes cached ones, `output_tokens` excludes thinking."""
+    if stats is None or stats.total_tokens is None:
+        return None
+    return Usage(
+        input=stats.input_tokens,
+        cached=stats.cached,
+        output=stats.output_tokens,
+        thinking=_if_none(stats),
+        tool=_if_none(stats),
+        total=stats.total_tokens,
+        models=tuple(
+            ModelUsage(
+                model=name,
+                input=model.input_tokens,
+                cached=model.cached,
+                output=model.output_tokens,
+                thinking=_if_none(model),
+                tool=_if_none(model),
+                total=model.total_tokens,
+            )
+            for name, model in stats.models.items()
+        ),
+    )
+
+
+def sum_of(usages: Sequence[Usage | None]) -> Usage | None:
+    """The tokens of several attempts. An attempt without usage never reached the model."""
+    known = [usage for usage in usages if usage is not None]
+    if not known:
+        return None
+    names = (*_KINDS, "total")
+    models: dict[str, list[ModelUsage]] = {}
+    for usage in known:
+        for model in usage.models:
+            models.setdefault(model.model, []).append(model)
+    return Usage(
+        **{name: _sum([getattr(usage, name) for usage in known]) for name in (*names, "requests")},
+        unknown=sum(usage.unknown for usage in known),
+        models=tuple(
+            ModelUsage(
+                model=name,
+                **{kind: _sum([getattr(one, kind) for one in same]) for kind in names},
+                unknown=sum(one.unknown for one in same),
+            )
+            for name, same in models.items()
+        ),
+    )
+
+
+def _sum(counts: Sequence[int | None]) -> int | None:
+    return None if None in counts else sum(count or 0 for count in counts)
+
+
+def _if_none(stats: Stats | ModelStats) -> int | None:
+    """0 if total = input + output; otherwise None, because the rest may be thinking or tool tokens."""
+    if stats.total_tokens is None or stats.input_tokens is None or stats.output_tokens is None:
+        return None
+    return 0 if stats.total_tokens <= stats.input_tokens + stats.output_tokens else None

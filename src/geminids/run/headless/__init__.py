@@ -1,0 +1,1 @@
+"""The headless transport: one process per attempt."""

@@ -1,0 +1,355 @@
+"""The headless transport: one `gemini --output-format stream-json` process, from spawn to ending."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from geminids.events.model import Event, Usage
+from geminids.events.translate.stream_json import StreamTranslator
+from geminids.gateway.request_log import RequestLog
+from geminids.gemini.protocol.outcome.judge import Ending, Evidence, judge
+from geminids.gemini.protocol.stream_json import error_of, stats_of
+from geminids.launch.plan import Plan
+from geminids.log import mask_in_logs
+from geminids.options import Options
+from geminids.outcome import Failure
+from geminids.process.child import Child, spawn
+from geminids.process.guard import guard_run, release_run
+from geminids.process.marker import Mark, new_mark, with_mark
+from geminids.redact import Redactor
+from geminids.run.accounting.cost import Prices, usage_of_requests, usage_of_stats
+from geminids.run.accounting.lease import RunLease
+from geminids.run.attempt import AttemptFacts, workspace_notices
+from geminids.run.gateway_events import GatewayEvents, ending_of
+from geminids.run.headless.event_sources import OnSession, Sources
+from geminids.run.headless.reader import OnLine, Reading
+from geminids.run.recorder import RunRecorder
+from geminids.run.stall.snapshot import situation_of
+from geminids.run.stall.watch import StallWatch
+from geminids.run.stopping import (
+    Deadlines,
+    Stopping,
+    StopReason,
+    end_processes,
+    end_processes_now,
+    listed,
+    stopped_ending,
+)
+
+if TYPE_CHECKING:
+    import anyio
+
+    from geminids.gateway.messages import Halt
+    from geminids.process.tree import Ended
+    from geminids.run.stall.snapshot import Situation
+
+__all__ = ["HeadlessAttempt"]
+
+
+# How long the pipes may stay open after the process is gone, where a process that was kept holds them.
+_DRAIN = 0.3
+
+
+class HeadlessAttempt:
+    """One attempt in a process of its own."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        options: Options,
+        recorder: RunRecorder,
+        lease: RunLease,
+        log: RequestLog,
+        on_line: OnLine | None = None,
+        on_session: OnSession | None = None,
+    ) -> None:
+        self._plan = plan
+        self._options = options
+        self._recorder = recorder
+        recorder.redactor = mask_in_logs(Redactor(plan.secrets))
+        recorder.has_gateway = lease.is_open
+        self._unsent = b""
+        self._over: anyio.Event | None = None
+        self._stopping = Stopping()
+        self._ended: list[Ended] = []
+        self.deadlines = Deadlines(options)
+        self._spawned_at = 0
+        self._sources = Sources(plan, options, recorder, self.deadlines, self._stopping, on_line, on_session)
+        self._reading = self._sources.reading
+        self._prices = Prices(options, plan.auth.mode, metered=lease.is_open)
+        self._gateway: GatewayEvents | None = None
+        if lease.is_open:
+            self._gateway = GatewayEvents(
+                lease, recorder, self._prices, log, self._put_from_gateway, self._on_halt
+            )
+        self._judge = _Judge(plan, options, recorder, self._reading, self._stopping, self._gateway)
+        self._stall = StallWatch(options, self.deadlines, recorder, self._sources.tell, self._situation)
+        self.mark: Mark = new_mark(recorder.run_id)
+        self.child: Child | None = None
+
+    def start(self) -> None:
+        """Spawn the CLI and hand it the prompt; raises OSError."""
+        plan, options, recorder = self._plan, self._options, self._recorder
+        guard_run(self.mark)
+        self._spawned_at = int(time.time() * 1000)
+        try:
+            child = spawn(plan.argv, cwd=plan.cwd, env=with_mark(plan.env, self.mark))
+        except BaseException:
+            release_run(self.mark)
+            raise
+        self.child = child
+        self.deadlines.started()
+        # The CLI waits half a second for the first byte of its stdin: it is there before the CLI looks.
+        self._unsent = child.write_now(plan.stdin)
+        if not self._unsent:
+            child.close_stdin()
+        recorder.observer = self._stall.saw
+        notices = [recorder.notice(*notice) for notice in workspace_notices(plan.neutralised)]
+        started = recorder.make_started(
+            session_id=plan.session_id or options.resume,
+            model=options.model,
+            cwd=plan.cwd,
+            cli_version=plan.gemini.version,
+            lane="headless",
+            pid=child.pid,
+            approval=options.approval,
+            prompt=recorder.redact(plan.prompt),
+        )
+        recorder.emit([*notices, started])
+
+    def stop(self, reason: StopReason) -> None:
+        """Ask for the end; a second call of the caller skips the grace period."""
+        if reason.kind == "caller":
+            self._stopping.ask()
+        self._begin_to_stop(reason)
+
+    def _on_halt(self, halt: Halt) -> None:
+        self._begin_to_stop(StopReason("gateway", halt.message))
+
+    def _put_from_gateway(self, events: list[Event]) -> None:
+        self.deadlines.heard(stdout=False)
+        self._sources.tell(events)
+
+    def _situation(self) -> Situation | None:
+        """What is known now, for whoever asks why nothing is heard."""
+        if self.child is None or self._stopping.reason is not None:
+            return None
+        return situation_of(
+            self._options,
+            self.child.pid,
+            tools=self.stream.running,
+            gateway=self._gateway,
+            retried=self._reading.retried,
+            spoke_at=self.deadlines.spoke_at,
+        )
+
+    def _on_deadline(self, reason: StopReason) -> None:
+        self._begin_to_stop(self._stall.explained(reason))
+
+    def _begin_to_stop(self, reason: StopReason) -> None:
+        if self._over is not None and self._over.is_set():
+            return  # it has ended by itself: what comes later does not change what it was
+        if self._stopping.begin(reason):
+            # Ignore a result line that arrives after we asked the CLI to stop.
+            self._judge.result_came_first = self.stream.result is not None
+            if self._over is not None:
+                self._over.set()
+
+    async def drive(self) -> None:
+        """Run the CLI to its end; then everything of it is gone."""
+        import anyio
+
+        if self.child is None:
+            return
+        self._over = anyio.Event()
+        if self._stopping.reason is not None:
+            self._over.set()
+        try:
+            async with anyio.create_task_group() as tasks:
+                stdout_read, stderr_read = anyio.Event(), anyio.Event()
+                tasks.start_soon(self._reading.read_stdout, self.child, stdout_read)
+                tasks.start_soon(self._reading.read_stderr, self.child, stderr_read, self._check_session)
+                tasks.start_soon(self._watch_exit)
+                self._sources.follow(tasks, since=self._spawned_at)
+                tasks.start_soon(self.deadlines.watch, self._on_deadline)
+                tasks.start_soon(self._stall.watch)
+                if self._gateway is not None:
+                    tasks.start_soon(self._gateway.watch)
+                if self._unsent:
+                    tasks.start_soon(self.child.feed, self._unsent)
+                # Import psutil (34 ms) now, while the CLI loads, and not at its exit.
+                from geminids.process import terminate as stop  # noqa: F401
+
+                await self._over.wait()
+                if self.child.exit_code is not None:
+                    # Its result may be in the pipe still, and decides what becomes of leftovers.
+                    self._sources.drain(self.child)
+                self._ended = await end_processes(
+                    self.child,
+                    self.mark,
+                    self._options.grace,
+                    self._stopping,
+                    keep=self._judge.keeps_leftovers(self.exit_code),
+                )
+                with anyio.move_on_after(_DRAIN):
+                    await stdout_read.wait()
+                    await stderr_read.wait()
+                if self._gateway is not None:
+                    await self._gateway.settle()
+                tasks.cancel_scope.cancel()
+        except BaseException:
+            # No time for grace: the event loop is being taken down, or we have made a mistake.
+            self._end_now()
+            raise
+        finally:
+            try:
+                self._sources.finish(self.child)
+                if self._gateway is not None:
+                    self._gateway.finish()
+                self._sources.release()
+            finally:
+                self.child.close()
+                release_run(self.mark)
+                self._recorder.observer = None
+
+    def facts(self) -> AttemptFacts:
+        return AttemptFacts(
+            ending=self._judge.ending(self.exit_code),
+            stop=self._stopping.reason,
+            session_id=self.session_id,
+            exit_code=self.exit_code,
+            ended=listed(self._ended, self._recorder.redactor),
+            complete=self._sources.complete,
+            usage=self._usage(),
+            prices=self._prices,
+            finish_reason=self._gateway.finish_reason if self._gateway is not None else None,
+            stall=self._stall.stall,
+        )
+
+    def _usage(self) -> Usage | None:
+        """The tokens of the requests that the gateway saw, or the CLI's own totals if the gateway is off."""
+        requests = usage_of_requests(self._recorder.requests)
+        if self._gateway is not None:
+            return requests
+        result = self.stream.result
+        return usage_of_stats(stats_of(result.stats) if result else None) or requests
+
+    @property
+    def pid(self) -> int | None:
+        return self.child.pid if self.child else None
+
+    @property
+    def stream(self) -> StreamTranslator:
+        return self._sources.stream
+
+    @property
+    def exit_code(self) -> int | None:
+        return self.child.exit_code if self.child else None
+
+    @property
+    def session_id(self) -> str | None:
+        """The id that the CLI reported; before that, the id to resume, or None."""
+        init = self.stream.init
+        return init.session_id if init else self._options.resume
+
+    def _end_now(self) -> None:
+        assert self.child is not None
+        self._stopping.begin(StopReason("caller", "interrupted: the event loop was taken down"))
+        self._ended += end_processes_now(self.child, self.mark)
+
+    async def _watch_exit(self) -> None:
+        assert self.child is not None and self._over is not None
+        await self.child.wait()
+        self._over.set()
+
+    def _check_session(self) -> None:
+        if self._reading.fresh_session and self._options.resume not in (None, "latest"):
+            # Before it does anything in a conversation that nobody asked for (seen on 0.41.2).
+            text = "the CLI began another session than the one to resume"
+            self._begin_to_stop(StopReason("wrong_session", text))
+
+
+_LINGERING_HINT = "Run again; if it stays so, try another release with `geminids install`."
+
+
+class _Judge:
+    """Decides how an attempt ended. `result_came_first`: the CLI gave its result before it was stopped."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        options: Options,
+        recorder: RunRecorder,
+        reading: Reading,
+        stopping: Stopping,
+        gateway: GatewayEvents | None,
+    ) -> None:
+        self._plan = plan
+        self._options = options
+        self._recorder = recorder
+        self._reading = reading
+        self._stopping = stopping
+        self._gateway = gateway
+        self.result_came_first = False
+
+    @property
+    def halted(self) -> Halt | None:
+        """Why the gateway has stopped the run, if it has."""
+        return self._gateway.halted if self._gateway is not None else None
+
+    def ending(self, exit_code: int | None) -> Ending:
+        """How the attempt ended."""
+        stopping, halted = self._stopping, self.halted
+        if halted is not None and not self._said_success:
+            # The gateway blocked a request: report our reason, not the error that the CLI derives from it.
+            return ending_of(halted)
+        reason = stopping.reason
+        if reason is not None and reason.kind == "lingering" and self._reading.stream.result is None:
+            failure = Failure(
+                kind="cut_off",
+                message=reason.text,
+                retryable=True,
+                hint=_LINGERING_HINT,
+                exit_code=exit_code,
+                stderr_tail=self._reading.stderr_tail[-4000:] or None,
+            )
+            return Ending("failed", reason.text, failure)
+        wanted = stopping.wanted
+        if wanted is None or self.result_came_first or self._said_success:
+            ending = self._judged(exit_code)
+            if self._gateway is None:
+                return ending
+            return self._gateway.explain(ending, answer=self._recorder.answer)
+        return stopped_ending(wanted)
+
+    def keeps_leftovers(self, exit_code: int | None) -> bool:
+        """Only a run that succeeded, and that nobody stopped, may leave something on purpose."""
+        if self._options.leftovers != "keep" or self._stopping.wanted or not self._said_success:
+            return False
+        return self._judged(exit_code).outcome == "success"
+
+    @property
+    def _said_success(self) -> bool:
+        result = self._reading.stream.result
+        return result is not None and result.status == "success"
+
+    def _judged(self, exit_code: int | None) -> Ending:
+        stream = self._reading.stream
+        result = stream.result
+        error = error_of(result.error) if result else None
+        stats = stats_of(result.stats) if result else None
+        return judge(
+            Evidence(
+                exit_code=exit_code,
+                result_status=result.status if result else None,
+                error_type=error[0] if error else None,
+                error_message=error[1] if error else None,
+                error_lines=tuple((line.severity, line.message) for line in stream.errors),
+                answer=self._recorder.answer,
+                stderr=self._reading.stderr_tail,
+                resume=self._options.resume,
+                total_tokens=stats.total_tokens if stats else None,
+                tool_calls=stats.tool_calls if stats else None,
+            )
+        )

@@ -1,0 +1,1 @@
+"""Events of runs that were recorded to a file."""

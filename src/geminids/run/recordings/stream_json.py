@@ -1,0 +1,145 @@
+"""What the CLI once printed as stream-json becomes the events of a run, as far as that tells them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+
+import msgspec
+
+from geminids.events.model import Event, Finished, Notice, ToolFinished
+from geminids.events.translate.stream_json import StreamTranslator
+from geminids.gemini.protocol.outcome.judge import Ending, Evidence, cut_off, judge
+from geminids.gemini.protocol.stream_json import (
+    Init,
+    Message,
+    Odd,
+    Stats,
+    WireLine,
+    decode_block,
+    error_of,
+    stats_of,
+)
+from geminids.redact import Redactor
+from geminids.run.accounting.cost import usage_of_stats
+from geminids.run.attempt import AttemptFacts
+from geminids.run.recorder import RunRecorder
+
+__all__ = ["events_of_stream"]
+
+
+def events_of_stream(blocks: Iterable[bytes]) -> Iterator[Sequence[Event]]:
+    """Batches of events, from `Started` to `Finished`, for blocks of whole lines.
+
+    The same lines give the same events: times are those of the lines, and the id of the run is made of the first
+    one. Folder, release, process and exit code are not in the stream: the events say that they are not complete.
+    """
+    reading = _Reading()
+    for block in blocks:
+        if batch := reading.read(block):
+            yield batch
+    yield reading.finish()
+
+
+class _Reading:
+    def __init__(self) -> None:
+        self._recorder = RunRecorder()
+        self._stream = StreamTranslator(self._recorder, Redactor())
+        self._opening: list[WireLine | Odd] = []
+        self._recorder.run_id = ""
+        self._began: int | None = None
+        self._latest = 0
+
+    def read(self, block: bytes) -> list[Event]:
+        if not self._recorder.run_id:
+            first = block.partition(b"\n")[0]
+            self._recorder.run_id = f"run-{hashlib.sha256(first).hexdigest()[:16]}"
+        lines = decode_block(block)
+        if self._began is not None:
+            return self._translate(lines)
+        # The prompt is repeated behind the first line, and the first event tells it.
+        self._opening += lines
+        return [] if all(isinstance(line, Init | Odd) for line in self._opening) else self._open()
+
+    def finish(self) -> list[Event]:
+        opened = self._open() if self._began is None else []
+        last: list[Event] = [self._cancelled(event) for event in self._stream.finish()]
+        self._recorder.accumulate(last)
+        return [*opened, *last, self._finished()]
+
+    def _open(self) -> list[Event]:
+        lines, self._opening = self._opening, []
+        init = next((line for line in lines if isinstance(line, Init)), Init())
+        said = next((line for line in lines if not isinstance(line, Init | Odd)), None)
+        stamps = (_ms(line.timestamp) for line in lines if not isinstance(line, Odd))
+        self._began = self._latest = next((at for at in stamps if at is not None), 0)
+        self._recorder.run_id = self._recorder.run_id or "run-0"
+        started = self._recorder.make_started(
+            at=self._began,
+            session_id=init.session_id,
+            model=init.model,
+            cwd="",
+            cli_version=None,
+            lane="headless",
+            pid=0,
+            prompt=said.content if isinstance(said, Message) and said.role == "user" else None,
+        )
+        self._recorder.accumulate([started])
+        return [started, *self._translate(lines)]
+
+    def _translate(self, lines: Sequence[WireLine | Odd]) -> list[Event]:
+        batch: list[Event] = []
+        latest = self._latest
+        for event in self._stream.translate(lines):
+            if type(event) is Notice:
+                # They have no time of their own in the stream, and the clock of now is none of this run's.
+                batch.append(msgspec.structs.replace(event, at=latest))
+            else:
+                latest = event.at
+                batch.append(event)
+        self._latest = latest
+        self._recorder.accumulate(batch)
+        return batch
+
+    def _cancelled(self, event: Event) -> Event:
+        """A tool without a result: when it ended is not known."""
+        if isinstance(event, ToolFinished):
+            return msgspec.structs.replace(event, at=self._latest, duration_ms=None)
+        return msgspec.structs.replace(event, at=self._latest)
+
+    def _finished(self) -> Finished:
+        result = self._stream.result
+        stats = stats_of(result.stats) if result else None
+        at = max(self._latest, (_ms(result.timestamp) if result else None) or 0)
+        ending = self._ending(stats)
+        facts = AttemptFacts(ending=ending, session_id=self._stream.session_id, usage=usage_of_stats(stats))
+        finished = self._recorder.make_finished(ending, [facts], began=0.0)
+        told = stats.duration_ms if stats else None
+        took = at - (self._began or 0) if told is None else told
+        return msgspec.structs.replace(finished, at=at, duration_ms=took)
+
+    def _ending(self, stats: Stats | None) -> Ending:
+        result = self._stream.result
+        error = error_of(result.error) if result else None
+        evidence = Evidence(
+            result_status=result.status if result else None,
+            error_type=error[0] if error else None,
+            error_message=error[1] if error else None,
+            error_lines=tuple((line.severity, line.message) for line in self._stream.errors),
+            answer=self._recorder.answer,
+            total_tokens=stats.total_tokens if stats else None,
+            tool_calls=stats.tool_calls if stats else None,
+        )
+        if result is None:
+            return cut_off(
+                evidence, "the recording has no result: the run was cut off, or was still going on"
+            )
+        return judge(evidence)
+
+
+def _ms(stamp: str) -> int | None:
+    try:
+        return int(datetime.fromisoformat(stamp).timestamp() * 1000)
+    except (ValueError, OverflowError):
+        return None

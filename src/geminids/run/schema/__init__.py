@@ -1,0 +1,1 @@
+"""Answers that must match a JSON Schema."""

@@ -1,0 +1,207 @@
+"""The sessions that are there: newest first, each once, and whether the CLI would resume it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from geminids.config.paths import Places
+from geminids.ids import is_session_id
+from geminids.sessions.folders import Folder, chat_folders
+from geminids.sessions.peek import peek, when
+
+__all__ = ["SessionInfo", "exists", "find", "info_of", "journal_of", "named", "session_files"]
+
+Generation = Literal["sha256_json", "slug_json", "slug_journal"]
+_NAME = re.compile(r"session-.*?([A-Za-z0-9_-]{8})\.jsonl?", re.DOTALL)
+
+
+class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """One stored session. What the beginning and the end of its file do not say is None."""
+
+    id: str
+    """The full id; where the file has lost it (`damaged`), the eight characters of it in the file's name."""
+    file: str
+    project: str | None
+    generation: Generation
+    started: datetime | None
+    updated: datetime
+    title: str | None
+    messages: int | None
+    size: int
+    kind: str
+    """`main`, or `subagent`."""
+    resumable: bool | None
+    """Whether the CLI's `--resume` accepts it."""
+    damaged: bool = False
+    """The CLI would find no session in the file."""
+    others: tuple[str, ...] = ()
+    """Further files with this id, which the CLI passes over."""
+    last_started: str = ""
+    last_updated: str = ""
+    """What the file's last header says: the CLI finds `latest` and chooses among files with one id by them."""
+
+
+def find(
+    project: str | os.PathLike[str] | None = None,
+    *,
+    home: str = "user",
+    environ: Mapping[str, str] | None = None,
+    places: Places | None = None,
+    limit: int | None = None,
+    subagents: bool = False,
+) -> list[SessionInfo]:
+    """The sessions of a project, or of all, the one that was changed last first.
+
+    Nothing that is in the files raises. With `subagents`, their sessions are listed too.
+
+    >>> find("/no/such/project", home="/no/such/home")
+    []
+    """
+    folders = chat_folders(project, home=home, environ=environ, places=places)
+    best: dict[tuple[str, str], SessionInfo] = {}
+    for folder in folders:
+        for info in _chosen(_infos(folder, session_files(folder, subagents))):
+            if info.kind == "subagent" and not subagents:
+                continue
+            # A newer release copies the folder of an older one: the copy goes on, and the other stays.
+            known = best.setdefault((info.project or str(folder.chats), info.id), info)
+            if known.updated < info.updated:
+                best[(info.project or str(folder.chats), info.id)] = info
+    found = sorted(best.values(), key=lambda info: (info.updated, info.file), reverse=True)
+    return found if limit is None else found[: max(0, limit)]
+
+
+def named(folders: Iterable[Folder], session_id: str) -> list[SessionInfo]:
+    """The session with this full id, found by the names of the files alone."""
+    endings = (f"-{session_id[:8]}.json", f"-{session_id[:8]}.jsonl")
+    found: list[SessionInfo] = []
+    for folder in folders:
+        files = [file for file in session_files(folder, False) if file.endswith(endings)]
+        found += [info for info in _chosen(_infos(folder, files)) if info.id == session_id]
+    return sorted(found, key=lambda info: info.updated, reverse=True)
+
+
+def exists(
+    session_id: str,
+    project: str | os.PathLike[str],
+    *,
+    home: str = "user",
+    environ: Mapping[str, str] | None = None,
+    places: Places | None = None,
+) -> bool:
+    """Whether the CLI's `--resume` would find this session in this project. Cheap: asked before each resumed run."""
+    if not is_session_id(session_id):
+        return False
+    for quick in (True, False):
+        folders = chat_folders(project, home=home, environ=environ, places=places, quick=quick)
+        if any(info.resumable is not False for info in named(folders, session_id)):
+            return True
+    return False
+
+
+def journal_of(
+    session_id: str,
+    project: str | os.PathLike[str],
+    *,
+    home: str = "user",
+    environ: Mapping[str, str] | None = None,
+    places: Places | None = None,
+) -> Path | None:
+    """The `.jsonl` file that a run with this session writes to, once it is there: what a Follower is to find.
+
+    A resumed session goes on in the file that has its conversation, not in the stub that the CLI makes first.
+    """
+    folders = chat_folders(project, home=home, environ=environ, places=places, quick=True)
+    found = [info for info in named(folders, session_id) if info.file.endswith(".jsonl")]
+    return Path(found[0].file) if found else None
+
+
+def info_of(file: Path, project: str | None = None) -> SessionInfo:
+    """What is known of one file, wherever it lies; raises OSError where it cannot be read."""
+    folder = Folder(file.parent, project, len(file.parent.parent.name) == 64)
+    return _info(folder, str(file))
+
+
+def session_files(folder: Folder, subagents: bool) -> list[str]:
+    """The files in a folder, as the CLI sorts them; with those of subagents, which have folders of their own."""
+    found: list[str] = []
+    try:
+        with os.scandir(folder.chats) as entries:
+            for entry in entries:
+                name = entry.name
+                if name.startswith("session-") and name.endswith((".json", ".jsonl")):
+                    found.append(entry.path)
+                elif subagents and not name.startswith(".") and entry.is_dir():
+                    found += [one.path for one in os.scandir(entry.path) if one.name.endswith(".jsonl")]
+    except OSError:
+        pass
+    return sorted(found)
+
+
+def _infos(folder: Folder, files: Iterable[str]) -> Iterator[SessionInfo]:
+    for file in files:
+        try:
+            yield _info(folder, file)
+        except OSError:
+            continue  # gone meanwhile, or none of ours to read
+
+
+def _info(folder: Folder, file: str) -> SessionInfo:
+    seen = peek(file)
+    name = os.path.basename(file)
+    kind = seen.kind or ("main" if name.startswith("session-") else "subagent")
+    return SessionInfo(
+        id=seen.session_id or _short_id(name),
+        file=file,
+        project=folder.project,
+        generation="slug_journal"
+        if name.endswith(".jsonl")
+        else "sha256_json"
+        if folder.hashed
+        else "slug_json",
+        started=seen.started,
+        updated=seen.updated,
+        title=seen.title,
+        messages=seen.messages,
+        size=seen.size,
+        kind=kind,
+        resumable=seen.resumable if kind != "subagent" else False,
+        damaged=seen.damaged,
+        last_started=seen.last_started,
+        last_updated=seen.last_updated,
+    )
+
+
+def _short_id(name: str) -> str:
+    """The part of the id that a file's name has."""
+    found = _NAME.fullmatch(name)
+    return found.group(1) if found else name.rpartition(".")[0] or name
+
+
+def _chosen(infos: Iterable[SessionInfo]) -> list[SessionInfo]:
+    """One of each id: the one that the CLI takes (sessionUtils.ts, getSessionFiles), else the biggest."""
+    by_id: dict[str, list[SessionInfo]] = {}
+    for info in infos:
+        by_id.setdefault(info.id, []).append(info)
+    return [group[0] if len(group) == 1 else _first_choice(group) for group in by_id.values()]
+
+
+def _first_choice(group: list[SessionInfo]) -> SessionInfo:
+    usable = [info for info in group if info.resumable is not False]
+    if usable:
+        best = usable[0]
+        for info in usable[1:]:
+            ours, theirs = when(best.last_updated), when(info.last_updated)
+            if ours is not None and theirs is not None and theirs > ours:
+                best = info
+    else:
+        best = max(group, key=lambda info: (not info.damaged, info.size))
+    others = tuple(info.file for info in group if info is not best)
+    return msgspec.structs.replace(best, others=others)

@@ -1,0 +1,1 @@
+"""Repair session files that are damaged or out of order."""

@@ -1,0 +1,108 @@
+"""A new session file beside the others, as the CLI would have written it; never over another one."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from geminids.config.paths import private_dir
+from geminids.errors import SessionError
+from geminids.gemini.protocol.journal.records import Message
+
+__all__ = ["answered_once", "write_session"]
+
+
+def write_session(
+    chats: Path, fields: Mapping[str, Any], messages: Iterable[Message], *, legacy: bool
+) -> tuple[str, Path]:
+    """Write the messages under a new id; return the id and the file.
+
+    `legacy`: one JSON object, for releases before 0.39; newer ones read it too. All of it is on the disk
+    before it has its name. Raises SessionError where it cannot be written.
+    """
+    now = datetime.now(UTC)
+    stamp = now.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    draft = chats / f".geminids-{os.getpid()}-{os.urandom(4).hex()}"
+    try:
+        private_dir(chats)
+        session_id = _new_id(chats)
+        header = {**fields, "sessionId": session_id, "startTime": stamp, "lastUpdated": stamp, "kind": "main"}
+        file = chats / f"session-{now:%Y-%m-%dT%H-%M}-{session_id[:8]}.json{'' if legacy else 'l'}"
+        _fill(draft, header, (message.raw for message in answered_once(messages)), legacy)
+        _name(draft, file)
+        return session_id, file
+    except OSError as error:
+        raise SessionError(
+            f"the session cannot be written into {chats}: {error.strerror or error}",
+            hint="Make the folder writable.",
+        ) from None
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _name(draft: Path, file: Path) -> None:
+    """Give the file its name; fails where another one has it."""
+    try:
+        os.link(draft, file)
+    except FileExistsError:
+        raise
+    except OSError:
+        # A file system without hard links.
+        if file.exists():
+            raise
+        os.rename(draft, file)
+
+
+def answered_once(messages: Iterable[Message]) -> Iterator[Message]:
+    """The messages without those that tell the model a tool's result again.
+
+    Since 0.54 the CLI keeps a result with its call and as a message too, and makes a third one of the two
+    when it resumes: the API is then told every result twice, for one call.
+    """
+    answered: set[str] = set()
+    for message in messages:
+        if message.is_tool_results:
+            ids = [_answers(part) for part in message.content]
+            if all(one in answered for one in ids):
+                continue
+            answered.update(one for one in ids if one)
+        for call in message.tool_calls:
+            if call.result:
+                results = call.result if isinstance(call.result, list) else [call.result]
+                answered.update(one for one in (call.id, *map(_answers, results)) if one)
+        yield message
+
+
+def _answers(part: Any) -> str | None:
+    """The id of the call that a part answers, None for any other part."""
+    response = part.get("functionResponse") if isinstance(part, dict) else None
+    found = response.get("id") if isinstance(response, dict) else None
+    return found if isinstance(found, str) else None
+
+
+def _new_id(chats: Path) -> str:
+    """An id whose first eight characters no file has: the CLI mixes up those that share them."""
+    taken = os.listdir(chats)
+    while True:
+        session_id = str(uuid.uuid4())
+        if not any(f"-{session_id[:8]}." in name for name in taken):
+            return session_id
+
+
+def _fill(draft: Path, header: Mapping[str, Any], messages: Iterable[bytes], legacy: bool) -> None:
+    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with os.fdopen(fd, "wb") as out:
+        if legacy:
+            whole = {**header, "messages": [msgspec.Raw(message) for message in messages]}
+            out.write(msgspec.json.format(msgspec.json.encode(whole), indent=2))
+        else:
+            out.write(msgspec.json.encode(header) + b"\n")
+            out.writelines(message + b"\n" for message in messages)
+        out.flush()
+        os.fsync(fd)

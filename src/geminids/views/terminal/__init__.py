@@ -1,0 +1,1 @@
+"""Output in a terminal."""

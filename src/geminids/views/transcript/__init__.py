@@ -1,0 +1,1 @@
+"""Conversations as text, Markdown and HTML."""

@@ -1,0 +1,134 @@
+"""A stored session as one HTML file: no script, nothing from elsewhere, and nothing in it that is not escaped."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from html import escape
+
+from geminids.sessions.transcript import Entry, Media, Prompt, Remark, Said, Thought, Tool, TurnEnd
+from geminids.views.sanitize import clean, one_line
+from geminids.views.transcript.html_page import escaped, page_head
+from geminids.views.transcript.transcript import MARKS, facts_of, taken_by
+
+__all__ = ["html"]
+
+_IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+_BASE64 = re.compile(r"[A-Za-z0-9+/]+={0,2}")
+_LONGEST_IMAGE = 10_000_000
+_FENCE = re.compile(r"(?m)^(`{3,})[^`\n]*\n(.*?)(?:^\1`*[ \t]*$|\Z)", re.DOTALL)
+_INLINE = re.compile(r"`([^`\n]+)`|\*\*([^*\n]+)\*\*")
+_HEADING = re.compile(r"(?m)^#{1,6} (.+)$")
+_STYLE = """
+:root{color-scheme:light dark;--bg:#fff;--fg:#1d2127;--dim:#667080;--line:#dfe3e8;--box:#f5f6f8;--you:#e8f0fe;
+--good:#1a7f37;--bad:#c4231c;--warn:#946200;--add:#e3f6e8;--del:#fdeaea}
+@media (prefers-color-scheme:dark){:root{--bg:#14171b;--fg:#e2e6eb;--dim:#939dab;--line:#2d333b;--box:#1c2127;
+--you:#1b2a44;--good:#57c17a;--bad:#ff7b72;--warn:#d9a53a;--add:#12301d;--del:#3a1a1c}}
+*{box-sizing:border-box}
+body{margin:0 auto;padding:1.2rem 1rem 4rem;max-width:52rem;background:var(--bg);color:var(--fg);
+font:16px/1.55 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif;overflow-wrap:anywhere}
+h1{font-size:1.35rem;line-height:1.3;margin:.3rem 0}
+header{border-bottom:1px solid var(--line);padding-bottom:.8rem;margin-bottom:1rem}
+.dim,footer,.turn{color:var(--dim);font-size:.82rem}
+.turn{margin:.5rem 0 1.6rem}
+.you{background:var(--you);border-radius:.7rem;padding:.6rem .9rem;margin:1rem 0;white-space:pre-wrap}
+.you img{display:block;max-width:100%;max-height:24rem;margin-top:.5rem;border-radius:.4rem}
+.said{margin:.8rem 0;white-space:pre-wrap}
+.thought{color:var(--dim);font-style:italic;font-size:.9rem;margin:.4rem 0;white-space:pre-wrap}
+.agent{border-left:3px solid var(--line);margin:.3rem 0 .3rem .4rem;padding-left:.9rem}
+.tool{margin:.3rem 0;border:1px solid var(--line);border-radius:.5rem;background:var(--box);font-size:.9rem}
+.tool>summary,div.tool{padding:.35rem .7rem}
+summary{cursor:pointer}
+.ok b{color:var(--good)}.failed b{color:var(--bad)}.denied b{color:var(--warn)}
+.cancelled b,.unfinished b{color:var(--dim)}
+.tool span{font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;font-size:.85rem}
+.tool i{color:var(--dim);font-style:normal;font-size:.82rem;margin-left:.4rem}
+pre{margin:0;padding:.6rem .7rem;border-top:1px solid var(--line);overflow-x:auto;max-height:32rem;
+font:.8rem/1.45 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;white-space:pre;overflow-wrap:normal}
+.said pre,.you pre{border:1px solid var(--line);border-radius:.5rem;background:var(--box);margin:.4rem 0}
+code{font:.88em ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;background:var(--box);padding:.1em .3em;
+border-radius:.25rem}
+ins,del{text-decoration:none;display:block}ins{background:var(--add)}del{background:var(--del)}
+.remark{margin:.6rem 0;color:var(--dim)}.remark.error{color:var(--bad)}.remark.warning{color:var(--warn)}
+@media print{pre{max-height:none;white-space:pre-wrap}}
+"""
+
+
+def html(title: str, facts: str, entries: Iterable[Entry]) -> Iterator[str]:
+    """The document, piece by piece."""
+    yield page_head(one_line(title), one_line(facts, 2000), _STYLE, images=True)
+    depth = 0
+    for entry in entries:
+        now = min(entry.depth, 5)
+        yield '<div class="agent">\n' * max(0, now - depth) + "</div>\n" * max(0, depth - now)
+        depth = now
+        yield from _of(entry)
+    yield "</div>\n" * depth + "</main>\n<footer>Made by geminids.</footer></body></html>\n"
+
+
+def _of(entry: Entry) -> Iterator[str]:
+    if isinstance(entry, Prompt):
+        images = "".join(map(_image, entry.media))
+        yield f'<div class="you">{_rich(entry.text)}{images}</div>\n'
+    elif isinstance(entry, Said):
+        yield f'<div class="said">{_rich(entry.text)}</div>\n'
+    elif isinstance(entry, Thought):
+        joint = ": " if entry.subject and entry.text else ""
+        yield f'<div class="thought">{escaped(f"{entry.subject}{joint}{entry.text}".strip())}</div>\n'
+    elif isinstance(entry, Tool):
+        yield _tool(entry)
+    elif isinstance(entry, Remark):
+        level = entry.level if entry.level in ("error", "warning") else "info"
+        yield f'<div class="remark {level}">{escaped(entry.text)}</div>\n'
+    elif isinstance(entry, TurnEnd) and (told := taken_by(entry)):
+        yield f'<div class="turn">{escaped(told)}</div>\n'
+
+
+def _tool(entry: Tool) -> str:
+    facts = facts_of(entry)
+    head = f"<b>{MARKS[entry.status]}</b> <span>{escaped(one_line(entry.title))}</span>"
+    head += f"<i>{escaped(facts)}</i>" if facts else ""
+    diffs = [change.diff for change in entry.changes if change.diff]
+    inner = [_diff(diff) for diff in diffs]
+    inner += [escaped(text) for text in (entry.error, None if diffs else entry.output) if text]
+    if not inner:
+        return f'<div class="tool {entry.status}">{head}</div>\n'
+    body = "".join(f"<pre>{text}</pre>" for text in inner)
+    return f'<details class="tool {entry.status}"><summary>{head}</summary>{body}</details>\n'
+
+
+def _diff(diff: str) -> str:
+    rows = []
+    for row in clean(diff).strip("\n").split("\n"):
+        if row.startswith(("Index: ", "=====", "--- ", "+++ ")):
+            continue
+        tag = {"+": "ins", "-": "del"}.get(row[:1])
+        rows.append(f"<{tag}>{escape(row)}</{tag}>" if tag else f"{escape(row)}\n")
+    return "".join(rows)
+
+
+def _image(media: Media) -> str:
+    """An image of a kind that cannot hold a script; of another file just its kind."""
+    fits = media.media_type in _IMAGES and len(media.data) <= _LONGEST_IMAGE
+    if fits and _BASE64.fullmatch(media.data):
+        return f'<img alt="{media.media_type}" src="data:{media.media_type};base64,{media.data}">'
+    return f'<div class="dim">{escaped(one_line(media.media_type, 100))}</div>'
+
+
+def _rich(text: str) -> str:
+    """The little of Markdown that is safe and helps: blocks of code, code, bold, headings. Links stay text."""
+    shown, at = [], 0
+    text = clean(text).strip("\n")
+    for block in _FENCE.finditer(text):
+        shown += [_marked(text[at : block.start()].strip("\n")), f"<pre>{escape(block[2])}</pre>"]
+        at = block.end()
+    return "".join([*shown, _marked(text[at:].lstrip("\n"))])
+
+
+def _marked(text: str) -> str:
+    # Escaped first: what is put in afterwards are our own tags alone.
+    return _HEADING.sub(r"<b>\1</b>", _INLINE.sub(_inline, escape(text)))
+
+
+def _inline(found: re.Match[str]) -> str:
+    return f"<code>{found[1]}</code>" if found[1] is not None else f"<b>{found[2]}</b>"

@@ -1,0 +1,193 @@
+"""A stored session as it is read in a terminal: what was said, a line a tool, subagents indented."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import IO
+
+from rich.cells import cell_len
+from rich.text import Text
+
+from geminids.events.model import Change, Usage
+from geminids.sessions.transcript import Entry, Prompt, Remark, Said, Thought, Tool, TurnEnd
+from geminids.views.amounts import count, tokens
+from geminids.views.sanitize import clean, one_line
+from geminids.views.terminal.screen import Screen
+
+__all__ = ["MARKS", "TranscriptView", "facts_of", "taken_by"]
+
+MARKS = {"ok": "✓", "failed": "✗", "denied": "⊘", "cancelled": "◌", "unfinished": "◌"}
+_STYLES = {"ok": "green", "failed": "red", "denied": "yellow", "cancelled": "dim", "unfinished": "dim"}
+_LEVELS = {"error": "red", "warning": "yellow"}
+_FOLDED_OUTPUT = 3
+_FOLDED_DIFF = 8
+_INDENT = 4
+_SIGNS = {"+": "green", "-": "red", "@": "cyan"}
+_BREAKS = "\r\n"
+# Of a folded line; more does not fit into any terminal.
+_LONGEST = 4000
+
+
+def taken_by(turn: TurnEnd) -> str:
+    """What a turn took, in one line; nothing where nothing is known of it."""
+    used = Usage(input=turn.input, cached=turn.cached, output=turn.output, thinking=turn.thinking)
+    told = [", ".join(map(one_line, turn.models))]
+    if turn.requests > 1:
+        told.append(count(turn.requests, "request"))
+    told.append(tokens(used) if turn.requests else "")
+    if turn.tool:
+        told.append(f"{turn.tool:,} for tool prompts")
+    return " · ".join(part for part in told if part)
+
+
+def facts_of(tool: Tool) -> str:
+    """What is to be said of a call beside its title."""
+    told: list[str] = [] if tool.status == "ok" else [tool.status]
+    if tool.exit_code:
+        told.append(f"exit code {tool.exit_code}")
+    told += [_extent(change) for change in tool.changes]
+    return " · ".join(told)
+
+
+def _extent(change: Change) -> str:
+    """How many lines a change has added and taken away."""
+    rows = [row for row in (change.diff or "").splitlines() if not row.startswith(("+++", "---"))]
+    more, less = (sum(row.startswith(sign) for row in rows) for sign in "+-")
+    return f"{'new, ' if change.kind == 'created' else ''}+{more} -{less}"
+
+
+class TranscriptView:
+    """Writes entries as they come; `BrokenPipeError` is raised where nobody reads any more."""
+
+    def __init__(
+        self,
+        file: IO[str] | None = None,
+        *,
+        full: bool = False,
+        terminal: bool | None = None,
+        width: int | None = None,
+    ) -> None:
+        self._screen = Screen(file or sys.stdout, terminal=terminal, width=width)
+        self._full = full
+        self._last: type[Entry] | None = None
+        self._folded = False
+
+    def head(self, title: str, *facts: str) -> None:
+        """What stands above it all."""
+        self._screen.paragraph(Text(one_line(title), "bold"))
+        for fact in facts:
+            self._screen.paragraph(Text(one_line(fact, 2000), "dim"))
+        self._screen.flush()
+
+    def show(self, entries: Iterable[Entry]) -> None:
+        for entry in entries:
+            indent = min(entry.depth, 5) * _INDENT
+            if isinstance(entry, TurnEnd) and not taken_by(entry):
+                continue
+            # Tools stand together, and so do thoughts.
+            if type(entry) is not self._last or not isinstance(entry, Tool | Thought):
+                self._screen.gap()
+            self._last = type(entry)
+            self._entry(entry, indent)
+            self._screen.flush()
+
+    def foot(self, *lines: str) -> None:
+        """What stands below: how to go on."""
+        self._screen.gap()
+        if self._folded:
+            self._screen.paragraph(Text("--full shows what is folded", "dim"))
+        for line in lines:
+            self._screen.paragraph(Text(line, "dim", no_wrap=True))
+        self._screen.flush()
+
+    def _entry(self, entry: Entry, indent: int) -> None:
+        if isinstance(entry, Prompt):
+            self._prompt(entry, indent)
+        elif isinstance(entry, Said):
+            self._said(entry.text, indent)
+        elif isinstance(entry, Thought):
+            self._thought(entry, indent)
+        elif isinstance(entry, Tool):
+            self._tool(entry, indent)
+        elif isinstance(entry, Remark):
+            style = _LEVELS.get(entry.level, "dim")
+            self._screen.paragraph(Text(f"! {clean(entry.text).strip()}", style), indent=indent)
+        elif told := taken_by(entry):
+            self._screen.paragraph(Text(told, "dim"), indent=indent)
+
+    def _prompt(self, entry: Prompt, indent: int) -> None:
+        """The id stands there for `sessions fork --at`."""
+        own = "" if entry.depth else one_line(entry.message)[:8]
+        rows = clean(entry.text).strip("\n").splitlines() or [""]
+        for number, row in enumerate(rows):
+            lead = Text("> " if number == 0 else "  ", "bold cyan")
+            self._screen.paragraph(Text.assemble(lead, (row, "bold")), indent=indent)
+        kinds = [one_line(media.media_type, 60) for media in entry.media]
+        if told := " · ".join([*([own] if own else []), *kinds]):
+            self._screen.line(Text(f"  {told}", "dim"), indent=indent)
+
+    def _said(self, text: str, indent: int) -> None:
+        shown = clean(text).strip("\n")
+        if not indent:
+            self._screen.new_line()
+            self._screen.text(shown + "\n")
+            return
+        for row in shown.splitlines():
+            self._screen.paragraph(Text(row), indent=indent)
+
+    def _thought(self, entry: Thought, indent: int) -> None:
+        joint = ": " if entry.subject and entry.text else ""
+        if self._full:
+            text = f"{clean(entry.subject)}{joint}{clean(entry.text)}".strip()
+            self._screen.paragraph(Text(f"∙ {text}", "dim italic"), indent=indent + 2)
+            return
+        text = one_line(f"{entry.subject}{joint}{entry.text}", 2000)
+        self._screen.line(Text(f"∙ {text}", "dim italic"), indent=indent + 2)
+
+    def _tool(self, entry: Tool, indent: int) -> None:
+        facts = facts_of(entry)
+        facts = f"  {facts}" if facts else ""
+        title = Text(one_line(entry.title))
+        if self._screen.width is not None:
+            title.truncate(max(self._screen.width - indent - 4 - cell_len(facts), 8), overflow="ellipsis")
+        mark = Text(f"{MARKS[entry.status]} ", _STYLES[entry.status])
+        self._screen.line(mark, title, Text(facts, "dim"), indent=indent + 2)
+        diffs = [change.diff for change in entry.changes if change.diff]
+        for diff in diffs:
+            self._diff(_without_head(diff), indent + 6)
+        if entry.error:
+            self._block(entry.error, "red dim", indent + 6)
+        if entry.output and (self._full or not diffs):
+            self._block(entry.output, "dim", indent + 6)
+
+    def _block(self, text: str, style: str, indent: int) -> None:
+        """The first lines of a text, or all of it at once: a Text for each line of a long one takes its time."""
+        if self._full:
+            whole = clean(text).strip("\n").expandtabs(4).replace("\n", "\n" + " " * indent)
+            self._screen.paragraph(Text(whole, style, no_wrap=True), indent=indent)
+            return
+        *rows, rest = f"{text.strip(_BREAKS)}\n".split("\n", _FOLDED_OUTPUT)
+        for row in rows:
+            self._screen.line(Text(clean(row[:_LONGEST]).expandtabs(4), style), indent=indent)
+        self._left(rest.count("\n"), indent)
+
+    def _diff(self, rows: list[str], indent: int) -> None:
+        for row in rows if self._full else rows[:_FOLDED_DIFF]:
+            styled = Text(row, _SIGNS.get(row[:1], "dim"), no_wrap=True)
+            if self._full:
+                self._screen.paragraph(styled, indent=indent)
+            else:
+                self._screen.line(styled, indent=indent)
+        self._left(0 if self._full else len(rows) - _FOLDED_DIFF, indent)
+
+    def _left(self, rows: int, indent: int) -> None:
+        if rows > 0:
+            self._folded = True
+            self._screen.line(Text(f"… {count(rows, 'more line')}", "dim italic"), indent=indent)
+
+
+def _without_head(diff: str) -> list[str]:
+    """The lines of a diff, but for those that name the file: the tool's own line has told it."""
+    rows = clean(diff).strip("\n").expandtabs(4).split("\n")
+    return [row for row in rows if not row.startswith(("Index: ", "=====", "--- ", "+++ "))]

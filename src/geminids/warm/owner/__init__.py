@@ -1,0 +1,1 @@
+"""The daemon behind `geminids run --warm`."""

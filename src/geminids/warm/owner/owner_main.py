@@ -1,0 +1,231 @@
+"""The pool's owner: a process that holds one pool and serves runs over its socket until nobody has come for a while."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from geminids.config.flock import FileLock
+from geminids.config.paths import Places
+from geminids.process.hardening import protect_command
+from geminids.warm.owner.owner_place import OwnerPlace, peer_of
+from geminids.warm.owner.owner_serve import Visit
+from geminids.warm.owner.owner_wire import OwnerStatus, Process
+from geminids.warm.pool import Pool
+
+if TYPE_CHECKING:
+    import anyio
+    from anyio.abc import TaskGroup
+
+__all__ = ["Owner", "main"]
+
+_KEEP = 300.0
+_LOOK = 0.2
+# How long visitors may take to read their end; who has stopped reading must not keep it alive.
+_PATIENCE = 15.0
+_SHORTEST = 0.1
+_LOG_LIMIT = 64 * 1024
+
+
+class Owner:
+    """Serves runs; `leave` when the last is over, `end` at once."""
+
+    def __init__(self, place: OwnerPlace, listener: socket.socket, lock: FileLock) -> None:
+        self._place = place
+        self._listener: socket.socket | None = listener
+        self._lock = lock
+        self._own = os.stat(place.socket).st_ino
+        self._since = time.time()
+        self._last = time.monotonic()
+        self._keep = _KEEP
+        self._visits: set[Visit] = set()
+        self._tasks: TaskGroup | None = None
+        self._over: anyio.Event | None = None
+        self.umask = _umask()
+        self.runs = 0
+        self.served = 0
+        self.pool = Pool(idle=_KEEP)
+
+    async def serve(self) -> None:
+        """Until it has ended; then nothing of it is left."""
+        import anyio
+
+        self._over = anyio.Event()
+        async with self.pool, anyio.create_task_group() as tasks:
+            self._tasks = tasks
+            tasks.start_soon(self._accept)
+            tasks.start_soon(self._heed_signals)
+            tasks.start_soon(self._tend)
+            await self._over.wait()
+            self.leave()
+            for visit in list(self._visits):
+                visit.owner_ends()
+            with anyio.move_on_after(_PATIENCE):
+                while self._visits:
+                    await anyio.sleep(_LOOK / 10)
+            tasks.cancel_scope.cancel()
+
+    def leave(self) -> None:
+        """Give up the place: another owner may have it now. The runs that go on are seen to their end."""
+        listener, self._listener = self._listener, None
+        if listener is None:
+            return
+        import anyio
+
+        anyio.notify_closing(listener)
+        if self._is_in_place():
+            self._place.socket.unlink(missing_ok=True)
+        listener.close()
+        self._lock.close()
+
+    def end(self) -> None:
+        """End now."""
+        assert self._over is not None
+        self._over.set()
+
+    def began(self, keep: float) -> None:
+        """A run begins; the last one says for how long the owner waits for the next."""
+        self.runs += 1
+        self._keep = self.pool.idle = max(keep, _SHORTEST)
+
+    def ended(self) -> None:
+        self.runs -= 1
+        self.served += 1
+        self._last = time.monotonic()
+
+    def status(self) -> OwnerStatus:
+        from geminids.version import __version__
+
+        left = None if self.runs else max(0.0, self._keep - (time.monotonic() - self._last))
+        return OwnerStatus(
+            pid=os.getpid(),
+            version=__version__,
+            since=self._since,
+            runs=self.runs,
+            served=self.served,
+            ends_in=left,
+            processes=tuple(
+                Process(
+                    pid=one.pid,
+                    version=one.version,
+                    chats=one.chats,
+                    turns=one.turns,
+                    memory=one.memory,
+                    age=one.age,
+                    idle=one.idle,
+                )
+                for one in self.pool.status()
+            ),
+        )
+
+    async def _accept(self) -> None:
+        import anyio
+
+        while self._listener is not None:
+            try:
+                await anyio.wait_readable(self._listener)
+                sock, _ = self._listener.accept()
+            except BlockingIOError:
+                continue
+            except anyio.ClosedResourceError:
+                return
+            except OSError:
+                await anyio.sleep(_LOOK)  # too many open files: the next round may be better
+                continue
+            if peer_of(sock).uid not in (os.getuid(), None):
+                sock.close()
+                continue
+            sock.setblocking(False)
+            assert self._tasks is not None
+            self._tasks.start_soon(self._attend, sock)
+
+    async def _attend(self, sock: socket.socket) -> None:
+        visit = Visit(self, sock)
+        self._visits.add(visit)
+        try:
+            await visit.attend()
+        except Exception as error:
+            _log(f"a visit failed: {_where(error)}")
+        finally:
+            self._visits.discard(visit)
+            sock.close()
+
+    async def _heed_signals(self) -> None:
+        import anyio
+
+        with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+            async for number in signals:
+                _log(f"told to end by {signal.Signals(number).name}")
+                self.end()
+
+    async def _tend(self) -> None:
+        """End when nobody has come for long enough, or nobody can come any more."""
+        import anyio
+
+        while True:
+            await anyio.sleep(min(_LOOK, self._keep / 4))
+            if self._listener is not None and not self._is_in_place():
+                self.leave()
+            gone = self._listener is None
+            if not self.runs and (gone or time.monotonic() - self._last >= self._keep):
+                self.end()
+
+    def _is_in_place(self) -> bool:
+        try:
+            return os.stat(self._place.socket).st_ino == self._own
+        except OSError:
+            return False
+
+
+def main() -> None:
+    """Take the place of the owner, or go where another has it."""
+    place = OwnerPlace(Places.of())
+    place.check()
+    lock = FileLock.take(place.lock)
+    if lock is None:
+        return
+    if place.log.exists() and place.log.stat().st_size > _LOG_LIMIT:
+        os.truncate(place.log, 0)
+    # Its clients hand their variables over, keys and all: they stay in its memory while their runs go on.
+    protect_command()
+    listener = place.listen()
+    import anyio
+
+    owner = Owner(place, listener, lock)
+    _log("serves")
+    try:
+        anyio.run(owner.serve)
+    except BaseException as error:
+        _log(f"failed: {_where(error)}")
+        sys.exit(1)
+    _log(f"ended after {owner.served} runs")
+
+
+def _umask() -> int:
+    now = os.umask(0o077)
+    os.umask(now)
+    return now
+
+
+def _log(what: str) -> None:
+    """One line on stderr, which is our log: when, who, what; never what a run says."""
+    print(time.strftime("%Y-%m-%d %H:%M:%S"), f"owner {os.getpid()}", what, file=sys.stderr, flush=True)
+
+
+def _where(error: BaseException) -> str:
+    """An error without its message, which could hold anything."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    at = f" at {trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}" if trace else ""
+    return f"{type(error).__name__}{at}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,148 @@
+"""The way to the pool's owner: greet who listens, tell another version to make way, start one where there is none."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from geminids.config.paths import Places
+from geminids.errors import GeminidsError
+from geminids.log import get_logger
+from geminids.warm.owner.owner_place import OwnerPlace, peer_of
+from geminids.warm.owner.owner_wire import PROTOCOL, Hello, Leave, as_line, greeting_of
+
+__all__ = ["Link", "find_owner", "our_hello", "reach_owner", "start_owner"]
+
+_log = get_logger("warm")
+
+# How long a live owner may take to greet, and a new one to be there; beyond that a run is better off without.
+_GREETING = 3.0
+_START = 10.0
+_PAUSE = 0.01
+_LONGEST = 4096
+_STARTS = 3
+# What a Python needs to run; all else that a run needs comes with its order.
+_KEPT = ("PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "LANG", "TZ", "VIRTUAL_ENV")
+_KEPT_BEGINS = ("LC_", "PYTHON", "XDG_", "GEMINI_CLI_GEMINIDS_")
+
+
+class Link(msgspec.Struct, frozen=True):
+    """A connection to an owner that has greeted; `pid` is the owner's, as the system knows it where it does."""
+
+    sock: socket.socket
+    hello: Hello
+    pid: int
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it is of this very version: no other understands what we say."""
+        ours = our_hello()
+        return (self.hello.protocol, self.hello.version) == (ours.protocol, ours.version)
+
+    def close(self) -> None:
+        self.sock.close()
+
+
+def our_hello() -> Hello:
+    from geminids.version import __version__
+
+    return Hello(protocol=PROTOCOL, version=__version__, uid=os.getuid(), pid=os.getpid())
+
+
+def find_owner(place: OwnerPlace, timeout: float = _GREETING) -> Link | None:
+    """The owner that listens, greeted; None where there is none. Raises `GeminidsError` where it is not to be used."""
+    sock = place.connect(timeout)
+    if sock is None:
+        return None
+    try:
+        sock.sendall(as_line(our_hello()))
+        line = _first_line(sock)
+    except TimeoutError:
+        sock.close()
+        hint = "End it with `geminids warm stop`."
+        raise GeminidsError(f"the pool's owner does not answer within {timeout:g} s", hint=hint) from None
+    except OSError:
+        line = b""
+    hello = greeting_of(line)
+    if hello is None:
+        sock.close()
+        if line:
+            raise GeminidsError(f"what listens at {place.socket} is no pool's owner")
+        return None  # it ended at this very moment
+    return Link(sock, hello, peer_of(sock).pid or hello.pid)
+
+
+def _first_line(sock: socket.socket) -> bytes:
+    line = b""
+    while not line.endswith(b"\n") and len(line) < _LONGEST:
+        chunk = sock.recv(_LONGEST)
+        if not chunk:
+            return b""
+        line += chunk
+    return line
+
+
+def reach_owner(places: Places) -> Link:
+    """An owner of this version, started where there is none; raises `GeminidsError` where that cannot be."""
+    place = OwnerPlace(places)
+    place.check()
+    until = time.monotonic() + _START
+    started: list[subprocess.Popen[bytes]] = []
+    try:
+        while time.monotonic() < until:
+            link = find_owner(place)
+            if link is not None and link.is_ours:
+                return link
+            if link is not None:
+                _make_way(link)
+            # One that has ended already found another that was first, or could not work here.
+            if not started or (started[-1].poll() is not None and len(started) < _STARTS):
+                started.append(start_owner(place, places))
+            time.sleep(_PAUSE)
+    finally:
+        for one in started:
+            one.returncode = one.poll() or 0  # it outlives us, and nobody waits for it
+    raise GeminidsError(f"the pool's owner could not be started within {_START:g} s (see {place.log})")
+
+
+def _make_way(link: Link) -> None:
+    """Tell an owner of another version to end with its runs; it gives up its place at once."""
+    try:
+        link.sock.sendall(as_line(Leave()))
+        link.sock.recv(1)  # it closes
+    except OSError:
+        pass
+    link.close()
+
+
+def start_owner(place: OwnerPlace, places: Places) -> subprocess.Popen[bytes]:
+    """Start an owner that outlives us, with nothing of our terminal; raises `GeminidsError`."""
+    try:
+        with open(os.open(place.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "wb") as log:
+            started = subprocess.Popen(
+                [sys.executable, "-P", "-m", "geminids.warm.owner.owner_main"],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+                cwd="/",
+                env=_environ(os.environ, places),
+                start_new_session=True,
+            )
+    except OSError as error:
+        raise GeminidsError(f"the pool's owner could not be started: {error.strerror or error}") from None
+    _log.info("started the pool's owner: pid %d", started.pid)
+    return started
+
+
+def _environ(environ: Mapping[str, str], places: Places) -> dict[str, str]:
+    kept = {name: value for name, value in environ.items() if name in _KEPT or name.startswith(_KEPT_BEGINS)}
+    package = str(Path(__file__).parents[3])
+    paths = [package, *filter(None, [environ.get("PYTHONPATH")])]
+    return {**kept, "GEMINIDS_HOME": str(places.root), "PYTHONPATH": os.pathsep.join(paths)}

@@ -1,0 +1,280 @@
+"""A run that the pool's owner serves, held by its client as any other run; headless where the owner cannot serve it."""
+
+from __future__ import annotations
+
+import inspect
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, get_args
+
+import msgspec
+
+from geminids.config.paths import Places
+from geminids.errors import GeminidsError
+from geminids.events.model import Choice, Level, PermissionAsked, PermissionDecided
+from geminids.gemini.protocol.outcome.judge import Ending
+from geminids.log import get_logger
+from geminids.options import Options
+from geminids.process.line_framer import LineFramer
+from geminids.run.recorder import RunRecorder
+from geminids.run.result import Result
+from geminids.run.stopping import see_through
+from geminids.run.stream import BY_CALLER, EventStream
+from geminids.warm.owner.owner_account import OWNER_GONE, Account
+from geminids.warm.owner.owner_order import make_order, too_cold_for_owner
+from geminids.warm.owner.owner_reach import Link, reach_owner
+from geminids.warm.owner.owner_wire import Answer, Stop, as_line, told_in
+from geminids.warm.permissions.decide import OnPermission, Said
+
+if TYPE_CHECKING:
+    import anyio
+    from anyio.abc import TaskGroup
+
+    from geminids.run.run import Run
+
+__all__ = ["RemoteRun"]
+
+_log = get_logger("warm")
+
+_READ_SIZE = 256 * 1024
+# So much longer than its grace the owner may take to end a run, and so long when it was asked again.
+_SLACK = 5.0
+_HURRY = 3.0
+_NEVER = float("inf")
+
+
+class RemoteRun(EventStream):
+    """One run. Iterate it for its events; `result` is there afterwards.
+
+    `launch` speaks to the owner over a plain socket: what reads the answer is imported while the owner works.
+    """
+
+    def __init__(
+        self, prompt: str, options: Options, *, keep: float, on_permission: OnPermission | None = None
+    ) -> None:
+        super().__init__(RunRecorder())
+        self.options = options
+        self._prompt = prompt
+        self._keep = keep
+        self._on_permission = on_permission
+        self._account = Account(self._recorder)
+        self._framer = LineFramer()
+        self._began = time.monotonic()
+        self._launched = False
+        self._link: Link | None = None
+        self._run: Run | None = None
+        self._stops: list[Stop] = []
+        self._asked: dict[str, anyio.CancelScope] = {}
+        self._give_up_at = _NEVER
+        self._tasks: TaskGroup | None = None
+        self._done: anyio.Event | None = None
+        self._changed: anyio.Event | None = None
+
+    def launch(self) -> None:
+        """Hand the run to the owner, which is started where there is none; else spawn the CLI ourselves."""
+        if self._launched:
+            return
+        self._launched = True
+        self._began = time.monotonic()
+        why = too_cold_for_owner(self._prompt, self.options) or self._hand_over()
+        if why is not None:
+            self._go_headless(why)
+
+    def _hand_over(self) -> str | None:
+        """Send the order to the owner; says why that cannot be."""
+        try:
+            order = make_order(self._prompt, self.options, self._keep, self._on_permission is not None)
+            line = as_line(order)
+            self._link = reach_owner(Places.of())
+            self._link.sock.sendall(line)
+            self._link.sock.setblocking(False)
+        except UnicodeEncodeError:
+            return "the prompt or a variable of the environment is no text"
+        except GeminidsError as error:
+            return error.message if error.hint is None else f"{error.message}. {error.hint}"
+        except OSError as error:
+            return f"the pool's owner cannot be spoken to: {error.strerror or 'no answer'}"
+        return None
+
+    def _go_headless(self, why: str) -> None:
+        from functools import partial
+
+        from geminids.run.run import Run  # imported late: the owner serves most runs
+        from geminids.warm.single_run import SingleRun
+
+        self._hang_up()
+        options = self.options
+        gone = time.monotonic() - self._began
+        if options.timeout is not None and gone > 1:  # else it is not worth a number that nobody has said
+            options = msgspec.structs.replace(options, timeout=max(options.timeout - gone, 0.001))
+        notice: tuple[Level, str, str] = ("warning", "lane", f"not a warm run: {why}")
+        make_warm = None if self._on_permission is None else partial(SingleRun, self._on_permission)
+        self._run = Run(self._prompt, options, make_warm=make_warm, notices=[notice])
+        self._run.launch()
+
+    @property
+    def result(self) -> Result:
+        """How the run ended; raises `GeminidsError` while it goes on."""
+        if self._run is not None:
+            return self._run.result
+        self._result = self._account.result
+        return super().result
+
+    def stop(self, reason: str = BY_CALLER) -> None:
+        """Ask the run to end; asked again, it is ended at once. The events say when it has."""
+        self._ask_to_stop(Stop(reason=reason))
+
+    def _ask_to_stop(self, stop: Stop) -> None:
+        if self._run is not None:
+            self._run.stop(stop.reason)
+            return
+        self._stops.append(stop)
+        patience = self.options.grace + _SLACK if len(self._stops) == 1 else _HURRY
+        self._give_up_at = min(self._give_up_at, time.monotonic() + patience)
+        self._say(stop)
+        if self._changed is not None:
+            self._changed.set()
+
+    def _say(self, message: msgspec.Struct) -> None:
+        """Tell the owner: a few bytes, which fit into any socket that somebody reads."""
+        if self._link is not None:
+            try:
+                self._link.sock.send(as_line(message))
+            except OSError:
+                pass
+
+    async def __aenter__(self) -> RemoteRun:
+        import anyio
+
+        self.launch()
+        self._done, self._changed = anyio.Event(), anyio.Event()
+        tasks = anyio.create_task_group()
+        await tasks.__aenter__()
+        self._tasks = tasks
+        tasks.start_soon(self._drive)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._tasks is not None and self._done is not None
+        if not self._done.is_set() and not self._account.over:
+            self.stop()
+        try:
+            await see_through(self._done, self.stop)
+        finally:
+            await self._tasks.__aexit__(None, None, None)
+
+    # What the owner says.
+
+    async def _drive(self) -> None:
+        """See it through, whatever becomes of the consumer: leaving the block asks it to stop."""
+        import anyio
+
+        assert self._done is not None
+        with anyio.CancelScope(shield=True):
+            try:
+                if self._run is None:
+                    await self._follow()
+                if self._run is not None:
+                    await self._relay(self._run)
+            finally:
+                self._hang_up()
+                self._recorder.close()
+                self._done.set()
+
+    async def _relay(self, run: Run) -> None:
+        async with run:
+            while (batch := await run.next_batch()) is not None:
+                self._recorder.relay(batch)
+
+    async def _follow(self) -> None:
+        import anyio
+
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._watch_clocks, tasks.cancel_scope)
+                await self._hear(tasks)
+                tasks.cancel_scope.cancel()
+        except* (OSError, msgspec.DecodeError):
+            pass  # as good as gone
+        account = self._account
+        if account.result is not None:
+            return
+        if self._stops:
+            first = self._stops[0]
+            account.finish(
+                Ending("timed_out" if first.by_deadline else "interrupted", first.reason), self._began
+            )
+        elif account.started is not None:
+            account.finish(OWNER_GONE, self._began)
+        else:
+            self._go_headless(account.cold or "the pool's owner ended before the run had begun")
+
+    async def _hear(self, tasks: TaskGroup) -> None:
+        """Read until the run is over, or the owner says nothing more."""
+        while not self._account.over and (chunk := await self._read()):
+            told = told_in(self._framer.feed(chunk))
+            for event in self._account.take(told, stopped=bool(self._stops)):
+                if isinstance(event, PermissionAsked) and self._on_permission is not None:
+                    tasks.start_soon(self._answer, event, self._on_permission)
+                elif isinstance(event, PermissionDecided) and event.id in self._asked:
+                    self._asked.pop(event.id).cancel()  # whoever was asked need not think any longer
+
+    async def _read(self) -> bytes:
+        import anyio
+
+        assert self._link is not None
+        while True:
+            try:
+                return self._link.sock.recv(_READ_SIZE)
+            except BlockingIOError:
+                await anyio.wait_readable(self._link.sock)
+            except ConnectionError:
+                return b""
+
+    async def _answer(self, asked: PermissionAsked, ask: OnPermission) -> None:
+        import anyio
+
+        with anyio.CancelScope() as scope:
+            self._asked[asked.id] = scope
+            said = await _decided(ask, asked)
+            self._say(Answer(id=asked.id, decision=said.decision, by=said.by, reason=said.reason))
+
+    async def _watch_clocks(self, scope: anyio.CancelScope) -> None:
+        """The whole time of the run, and how long the owner may take to end it."""
+        import anyio
+
+        timeout = self.options.timeout
+        until = _NEVER if timeout is None else self._began + timeout
+        while True:
+            now = time.monotonic()
+            if now >= until:
+                until = _NEVER
+                self._ask_to_stop(Stop(reason=f"timed out after {timeout:g} s", by_deadline=True))
+            if now >= self._give_up_at:
+                scope.cancel()
+            self._changed = anyio.Event()
+            with anyio.move_on_after(min(until, self._give_up_at) - now):
+                await self._changed.wait()
+
+    def _hang_up(self) -> None:
+        link, self._link = self._link, None
+        if link is not None:
+            link.close()
+
+
+async def _decided(ask: OnPermission, asked: PermissionAsked) -> Said:
+    """What was answered; a callback that fails, or says something else, is a no."""
+    try:
+        found: Any = ask(asked)
+        if inspect.isawaitable(found):
+            found = await found
+    except Exception as error:
+        _log.warning("the permission callback failed; the tool is denied", error=error)
+        return Said("deny", "callback", f"the callback failed: {type(error).__name__}: {error}")
+    if isinstance(found, Said):
+        return found
+    if found in get_args(Choice):
+        return Said(found)
+    return Said("deny", "callback", f"the callback answered {found!r}: no allow, allow_always or deny")

@@ -1,0 +1,1 @@
+"""Permissions that the agent asks for, and who decides."""

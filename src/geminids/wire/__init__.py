@@ -1,1 +1,0 @@
-"""What the CLI says, exactly as it says it."""

@@ -1,0 +1,23 @@
+"""The reference page says what the code does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from geminids.gemini.features import NEWEST_TESTED, OLDEST_SUPPORTED
+from geminids.gemini.locate.search import COMMON
+
+PAGE = Path(__file__).parents[2] / "docs/reference/toolchain.md"
+
+
+def test_supported_releases() -> None:
+    """The page names the oldest supported release and the newest tested one."""
+    page = PAGE.read_text()
+    assert f"runs Gemini CLI {OLDEST_SUPPORTED} and newer" in page
+    assert f"{OLDEST_SUPPORTED} to {NEWEST_TESTED}.x" in page
+
+
+def test_common_places() -> None:
+    """Every common place that is searched is on the page."""
+    page = PAGE.read_text()
+    assert [place for place in COMMON if f"`{place}`" not in page] == []
