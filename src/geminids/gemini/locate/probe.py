@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Answer", "Sighting", "answer_of", "recall", "remember"]
 
-_log = get_logger("toolchain")
+_log = get_logger("gemini")
 
 
 class Answer(NamedTuple):
