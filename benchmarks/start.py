@@ -18,7 +18,7 @@ from benchmarks.table import Row, Side, say
 from geminids.config.paths import Places
 from geminids.gateway import Gateway
 from geminids.gemini import Gemini, find
-from geminids.gemini.install.install import install
+from geminids.gemini.install.cli import install
 
 __all__ = ["COMMAND", "MODEL", "PROMPT", "RELEASE", "User", "run"]
 

@@ -229,7 +229,7 @@ def make_world(
     """Make a world for a release, which is installed where it is not there yet."""
 
     def make(version: str) -> World:
-        from geminids.gemini.install.install import install
+        from geminids.gemini.install.cli import install
 
         install(version, places=installs)
         world = World(version, tmp_path, geminids_gateway)

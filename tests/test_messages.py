@@ -14,12 +14,12 @@ _PATTERNS = ("match", "search", "fullmatch", "findall")
 # Texts of the CLI, of the API or of a protocol, which are all that we have; and texts that only become other texts.
 _ALLOWED = {
     "adapters/leadmetrics/execution.py": "the API's text: a conversation that is too long",
-    "events/from_acp.py": "a code, not a text",
-    "events/from_stream.py": "the CLI's text, and a code",
+    "events/translate/acp.py": "a code, not a text",
+    "events/translate/stream_json.py": "the CLI's text, and a code",
     "launch/prepare.py": "shows a place once",
     "warm/prompt_answer.py": "the stop reason of the protocol",
-    "wire/endings.py": "the CLI's text",
-    "wire/stream_json.py": "a code, not a text",
+    "gemini/protocol/outcome/judge.py": "the CLI's text",
+    "gemini/protocol/stream_json.py": "a code, not a text",
 }
 
 

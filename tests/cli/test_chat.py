@@ -24,16 +24,24 @@ def test_help_has_the_flags_that_make_sense() -> None:
     """Those of a run, without those of a process of its own."""
     told = _chat("--help").stdout
     assert all(
-        flag in told for flag in ("--model", "--approval", "--deny", "--resume", "--continue", "--json")
+        flag in told
+        for flag in (
+            "--model",
+            "--approval",
+            "--deny",
+            "--resume",
+            "--continue",
+            "--json",
+            "--retries",
+            "--fallback",
+        )
     )
     runs = (
         "--session-id",
         "--telemetry",
         "--dry-run",
         "--save-events",
-        "--retries",
         "--schema",
-        "--fallback",
     )
     assert not any(flag in told for flag in runs)
 
@@ -41,12 +49,13 @@ def test_help_has_the_flags_that_make_sense() -> None:
 def test_what_is_configured_for_runs_is_no_hindrance(
     stand_in: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever has `retries` in a configuration can chat all the same."""
+    """Options of a run in a configuration file do not keep anybody from a chat."""
     monkeypatch.setenv("GEMINI_CLI_PATH", stand_in("").gemini)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path / "work")
-    options = Options(retries=3, schema="true", schema_tries=1, fallback_models=("flash",), model="pro")
-    assert chat._checked(options, asks=False) == (Options(model="pro"), None)
+    kept = {"retries": 3, "fallback_models": ("flash",), "model": "pro"}
+    options = Options(schema="true", schema_tries=1, **kept)
+    assert chat._checked(options, asks=False) == (Options(**kept), None)
 
 
 @pytest.mark.parametrize(

@@ -283,7 +283,7 @@ def test_json_on_a_terminal(user: User, orphan: subprocess.Popen[bytes]) -> None
 @pytest.mark.real
 def test_live_offline(user: User, installs: Places) -> None:
     """--live --offline makes a real run of the real CLI with the scripted model."""
-    from geminids.gemini.install.install import install
+    from geminids.gemini.install.cli import install
 
     gemini = install("0.61.0", places=installs)
     said = user.doctor("--live", "--offline", f"--gemini={gemini.entry}")

@@ -26,7 +26,7 @@ from geminids.gateway.messages import Answered, Told
 from geminids.gateway.registry import OpenLease, open_lease
 from geminids.gateway.request import Api
 from geminids.gateway.upstream import Upstream
-from geminids.gemini.install.install import install
+from geminids.gemini.install.cli import install
 
 pytestmark = pytest.mark.real
 

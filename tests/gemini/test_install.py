@@ -14,7 +14,7 @@ import pytest
 
 from geminids.errors import InstallFailed, ToolchainError
 from geminids.gemini import Gemini, find, installed
-from geminids.gemini.install.install import available_versions, install, uninstall
+from geminids.gemini.install.cli import available_versions, install, uninstall
 
 from .conftest import Machine
 
@@ -159,7 +159,7 @@ def test_killed_install(machine: Machine) -> None:
     """An install that is killed leaves no version, and the next one sweeps its remains."""
     pid_file = machine.root / "npm.pid"
     machine.npm(NPM_PID=str(pid_file))
-    code = "from geminids.gemini.install.install import install; install('0.61.0', node='path')"
+    code = "from geminids.gemini.install.cli import install; install('0.61.0', node='path')"
     environ = {**machine.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     host = subprocess.Popen([sys.executable, "-c", code], env=environ)
     try:
@@ -181,7 +181,7 @@ def test_two_at_once(machine: Machine) -> None:
     text = (machine.bin / "npm").read_text()
     (machine.bin / "npm").write_text(text.replace("for word", "sleep 1; for word", 1))
     code = (
-        "from geminids.gemini.install.install import install;"
+        "from geminids.gemini.install.cli import install;"
         "print(install('latest', node='path', progress=lambda text: None).version)"
     )
     environ = {**machine.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

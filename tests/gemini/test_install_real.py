@@ -13,12 +13,12 @@ import pytest
 from geminids.config.paths import Places
 from geminids.errors import InstallFailed
 from geminids.gemini import find, installed, is_available
-from geminids.gemini.install.install import available_versions, install, uninstall
+from geminids.gemini.install.cli import available_versions, install, uninstall
 from geminids.gemini.install.node import install_node
 
 pytestmark = pytest.mark.real
 
-TWICE = "from geminids.gemini.install.install import install; print(install('0.61.0').version)"
+TWICE = "from geminids.gemini.install.cli import install; print(install('0.61.0').version)"
 
 
 @pytest.fixture(scope="module")

@@ -77,7 +77,7 @@ process.stdout.write(JSON.stringify(read));
 @pytest.mark.real
 def test_it_reads_what_dotenv_reads(installs: Any, node: Path) -> None:
     """The package that the CLI uses is the judge: the same values for twenty thousand texts, and no name missed."""
-    from geminids.gemini.install.install import install
+    from geminids.gemini.install.cli import install
 
     install("0.24.0", places=installs)  # the newest that has it as a package of its own
     package = installs.releases / "0.24.0" / "node_modules" / "dotenv"

@@ -17,7 +17,7 @@ from typing import Any
 
 from geminids.config.paths import Places
 from geminids.gateway import Call, Gateway, Reply, Usage
-from geminids.gemini.install.install import install
+from geminids.gemini.install.cli import install
 
 VERSIONS = ("0.41.2", "0.61.0")
 RECORDINGS = Path(__file__).parents[1] / "recordings"

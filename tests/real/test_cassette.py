@@ -12,7 +12,7 @@ from fake_google import FakeGoogle
 from geminids.events.model import Finished, Notice, Text, TokensUsed, ToolFinished, ToolStarted
 from geminids.gateway import Call, Reply
 from geminids.gateway.cassette.cassette import load_cassette
-from geminids.gemini.install.install import install
+from geminids.gemini.install.cli import install
 
 pytestmark = pytest.mark.real
 

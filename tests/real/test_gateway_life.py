@@ -113,7 +113,10 @@ def test_a_token_ends_with_its_run(make_world: Any) -> None:
             port = host._host._server.port
             async with geminids.open_run("hello", through(world, google)) as run:
                 assert run.pid is not None
-                tokens.append(psutil.Process(run.pid).environ()["GEMINI_API_KEY"])
+                with anyio.fail_after(30):  # between fork and exec the child has no environment of its own
+                    while (token := psutil.Process(run.pid).environ().get("GEMINI_API_KEY")) is None:
+                        await anyio.sleep(0.01)
+                tokens.append(token)
                 statuses.append(await anyio.to_thread.run_sync(send, port, tokens[0]))
             statuses.append(await anyio.to_thread.run_sync(send, port, tokens[0]))
             statuses.append(await anyio.to_thread.run_sync(send, port, "geminids-run-" + "0" * 48))

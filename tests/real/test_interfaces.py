@@ -15,7 +15,7 @@ import pytest
 import geminids
 from geminids.gateway import Usage
 from geminids.gemini import find
-from geminids.gemini.install.install import install
+from geminids.gemini.install.cli import install
 
 pytestmark = pytest.mark.real
 

@@ -13,7 +13,7 @@ import pytest
 
 from geminids.config.paths import Places
 from geminids.gateway import Gateway
-from geminids.gemini.install.install import install
+from geminids.gemini.install.cli import install
 from geminids.gemini.protocol.journal.replay import replay
 
 pytestmark = pytest.mark.real

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from geminids.gemini.install.install import install
+from geminids.gemini.install.cli import install
 from geminids.sessions import find, fork
 from geminids.sessions.usage import stored_usage
 from plain_gemini import plain_gemini

@@ -122,7 +122,7 @@ def test_a_session_of_somebody_else_is_not_taken_away(
     runs = (tmp_path / "files").read_text().splitlines()
     assert Path(runs[0][1:]).exists()
     assert [run[0] for run in runs] == (["F"] if stays else ["F", "F"])
-    assert ("is there already" in told(events)[-1]) == stays
+    assert ("already exists" in told(events)[-1]) == stays
 
 
 def test_an_answer_that_cannot_be_asked_for_again_is_no_success(stand_in: StandIn) -> None:

@@ -26,7 +26,7 @@ __all__ = [
     "release_of",
 ]
 
-# A run needs only to find; what installs is in `geminids.gemini.install.install`.
+# A run needs only to find; what installs is in `geminids.gemini.install.cli`.
 _LATE = {
     "Model": "models",
     "models_of": "models",

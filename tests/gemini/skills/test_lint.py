@@ -11,7 +11,7 @@ from geminids.errors import GeminidsError
 from geminids.gemini.skills.lint import RULES, Finding, lint_skill
 from geminids.gemini.skills.places import lint_path
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 LONG = "x" * 1025
 
 

@@ -29,7 +29,7 @@ def install(version: str, node: Literal["managed", "path"], as_json: bool) -> No
     from geminids.cli.commands.versions import row_of
     from geminids.config.paths import Places
     from geminids.gemini.features import OLDEST_SUPPORTED
-    from geminids.gemini.install.install import install as put
+    from geminids.gemini.install.cli import install as put
 
     began = time.monotonic()
 

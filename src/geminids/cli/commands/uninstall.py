@@ -11,7 +11,7 @@ __all__ = ["uninstall"]
 @click.argument("version")
 def uninstall(version: str) -> None:
     """Remove VERSION, which `geminids install` has put there."""
-    from geminids.gemini.install.install import uninstall as remove
+    from geminids.gemini.install.cli import uninstall as remove
 
     remove(version)
     click.echo(f"Gemini CLI {version.removeprefix('v')} is removed", err=True)

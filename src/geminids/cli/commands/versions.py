@@ -41,7 +41,7 @@ def versions(available: bool, as_json: bool) -> None:
 
     places = Places.of()
     if available:
-        from geminids.gemini.install.install import available_versions
+        from geminids.gemini.install.cli import available_versions
 
         listed = available_versions(places=places)
         click.echo(json.dumps(listed) if as_json else "\n".join(listed))

@@ -1,1 +1,7 @@
 """Install Gemini CLI and Node below our own folder."""
+
+from __future__ import annotations
+
+from geminids.gemini.install.cli import available_versions, install, uninstall
+
+__all__ = ["available_versions", "install", "uninstall"]
