@@ -8,6 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from geminids import Options
@@ -53,9 +54,9 @@ def test_what_is_configured_for_runs_is_no_hindrance(
     monkeypatch.setenv("GEMINI_CLI_PATH", stand_in("").gemini)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path / "work")
-    kept = {"retries": 3, "fallback_models": ("flash",), "model": "pro"}
-    options = Options(schema="true", schema_tries=1, **kept)
-    assert chat._checked(options, asks=False) == (Options(**kept), None)
+    kept = Options(retries=3, fallback_models=("flash",), model="pro")
+    options = msgspec.structs.replace(kept, schema="true", schema_tries=1)
+    assert chat._checked(options, asks=False) == (kept, None)
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,8 @@ class AttemptFacts(msgspec.Struct, frozen=True, kw_only=True):
     usage: Usage | None = None
     prices: Prices | None = None
     finish_reason: str | None = None
+    was_sent: bool = True
+    """Whether the prompt was sent: False if no session could be opened."""
     stall: Stall | None = None
     """What it waited for, if its silence ended it."""
 

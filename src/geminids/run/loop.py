@@ -17,7 +17,7 @@ from geminids.run.attempt import Attempt, AttemptFacts
 from geminids.run.recorder import RunRecorder
 from geminids.run.result import our_fault
 from geminids.run.retry import Decided, NextAttempt, Retries
-from geminids.run.stopping import StopReason
+from geminids.run.stopping import StopReason, stopped_ending
 
 if TYPE_CHECKING:
     import anyio
@@ -82,7 +82,7 @@ class AttemptLoop:
 
     def start(self, options: Options, began: float) -> None:
         """Start the first attempt of a run that began then (monotonic); raises `Refused` or OSError."""
-        self.retries.options = options
+        self.retries.begin(options)
         self._until = None if options.timeout is None else began + options.timeout
         self._sent = self._prompt
         if not self.retries.possible:
@@ -120,12 +120,15 @@ class AttemptLoop:
             facts = await self._attempt_facts()
             if not self.retries.possible:
                 self._starter.attempt_ended(self._sent, facts, repeats=False)
-                return facts.ending
+                return self._of_the_whole(facts)
             decided = await self._decide(facts)
             if decided.why_not is not None:
                 self._notice("warning", f"no further attempt: {decided.why_not}")
             after = decided.next if self._stop is None else None
-            ending = decided.ending if after is None else await self._start_next(decided.ending, after)
+            if decided.is_given_up and self._stop is not None:
+                ending: Ending | None = stopped_ending(self._stop)
+            else:
+                ending = decided.ending if after is None else await self._start_next(decided.ending, after)
             if ending is not None:
                 self._starter.attempt_ended(self._sent, facts, repeats=False)
                 return ending
@@ -170,7 +173,7 @@ class AttemptLoop:
     def _of_the_whole(self, facts: AttemptFacts) -> Ending:
         """The ending with the run's whole `timeout`, not the time that was left for the last attempt."""
         whole = self.retries.options.timeout
-        if facts.stop is None or facts.stop.kind != "timeout" or whole is None or len(self.facts) == 1:
+        if facts.stop is None or facts.stop.kind != "timeout" or whole is None or not facts.was_sent:
             return facts.ending
         if self._time_left() or facts.ending.outcome != "timed_out":
             return facts.ending
@@ -194,7 +197,7 @@ class AttemptLoop:
             await self._pause.wait()
         self._pause = None
         if self._stop is not None:
-            return Ending("interrupted", self._stop.text)
+            return stopped_ending(self._stop)
         try:
             self._begin(after)
             return None

@@ -11,7 +11,8 @@ from typing import IO, TYPE_CHECKING, Any
 import msgspec
 
 from geminids.events.accumulator import Accumulator
-from geminids.events.model import AnyEvent, Event, Finished, Level, Started, TokensUsed, Turn
+from geminids.events.cost import Cost
+from geminids.events.model import AnyEvent, Event, Finished, Level, Started, TokensUsed, Turn, Usage
 from geminids.events.numbering import EventNumbers
 from geminids.gemini.protocol.outcome.judge import Ending
 from geminids.ids import new_run_id
@@ -151,10 +152,22 @@ class RunRecorder(EventNumbers):
             decisions=tuple(decision for one in attempts for decision in one.decisions),
             value=value,
             stall=last.stall if ending.outcome == "timed_out" else None,
-            cost=last.prices.total([*spent.earlier, *spent.tokens], usage) if last.prices else None,
+            cost=self._cost(attempts, usage),
             finish_reason=last.finish_reason,
             discarded=tuple(spent.discarded),
         )
+
+    def _cost(self, attempts: Sequence[AttemptFacts], usage: Usage | None) -> Cost | None:
+        """What all attempts cost; None if none of them sent anything."""
+        prices = next((one.prices for one in reversed(attempts) if one.prices is not None), None)
+        if prices is None:
+            return None
+        try:
+            return prices.total([*self._accumulator.earlier, *self._accumulator.tokens], usage)
+        except Exception as error:
+            # A mistake of ours about prices must not cost the caller the ending.
+            _log.error("the cost of the run cannot be computed", error=error)
+            return None
 
     def finish(self, finished: Finished) -> Result:
         """Emit the last event and close the queue; return the result."""

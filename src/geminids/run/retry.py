@@ -28,6 +28,8 @@ class Decided(msgspec.Struct, frozen=True):
     ending: Ending
     next: NextAttempt | None = None
     why_not: str | None = None
+    is_given_up: bool = False
+    """Nobody waited for the answer to be checked."""
 
 
 class Retries:
@@ -51,6 +53,11 @@ class Retries:
         """What the first attempt sends: the prompt, and what the schema asks of the answer."""
         self.value: Any = None
         self.plain: Any = None
+
+    def begin(self, options: Options) -> None:
+        """The first attempt starts with these options: the session to resume was looked up meanwhile."""
+        self.options = options
+        self._models = [options.model]
 
     @property
     def possible(self) -> bool:
@@ -110,7 +117,7 @@ class Retries:
 
         found = checked_in_time(answer, schema.schema, given_up=given_up)
         if found is None:
-            return Decided(Ending("interrupted", given_up()))
+            return Decided(Ending("interrupted", given_up()), is_given_up=True)
         problems = found.problems
         if found.found:
             try:

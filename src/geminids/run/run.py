@@ -81,13 +81,8 @@ class Run(EventStream):
             return
         self._launched = True
         self._began = time.monotonic()
-        claim = self._starter.claim
         try:
-            self.options = claim.look_up(self.options)
-            if claim.fresh is not None:
-                text = f"a new session is begun: {claim.fresh}"
-                self._recorder.emit_notice("warning", "fresh_session", text)
-            holder = claim.take(self._session)
+            self.options, holder = self._starter.claim_session(self.options)
             if holder is None:
                 self._start()
             elif self.options.when_busy == "fail":
@@ -95,8 +90,6 @@ class Run(EventStream):
                 self._finish(Ending("failed", failure.message, failure))
             else:
                 self._waits = True
-                text = f"waiting for session {self._session}, in use by {holder}"
-                self._recorder.emit_notice("warning", "session_busy", text)
         except Exception as error:
             self._finish(ending_of_error(error, self._starter.cwd, self._recorder.redact))
 
@@ -181,12 +174,13 @@ class Run(EventStream):
             except Exception as error:
                 self._finish(ending_of_error(error, self._starter.cwd, self._recorder.redact))
             finally:
-                if self._result is None:
-                    # The event loop is taken down: all was killed at once, and the run still says how it ended.
+                try:
+                    # Not finished yet: the event loop is taken down, and all processes were killed at once.
                     facts = self._loop.facts
                     self._finish(facts[-1].ending if facts else Ending("interrupted", BY_CALLER))
-                self._done.set()
-                self._recorder.close()
+                finally:
+                    self._done.set()
+                    self._recorder.close()
 
     async def _wait_for_session(self) -> None:
         """Wait until the session is free, then start; the caller's patience and `timeout` hold here too."""
@@ -208,11 +202,14 @@ class Run(EventStream):
         """Emit the last event, once, and let go of all that the run has held."""
         if self._result is not None:
             return
-        retries, claim = self._loop.retries, self._starter.claim
-        fresh = claim.fresh is not None and self.options.fresh
+        retries = self._loop.retries
         self._starter.release()
         finished = self._recorder.make_finished(
-            ending, self._loop.facts, began=self._began, clear_session=fresh, value=retries.plain
+            ending,
+            self._loop.facts,
+            began=self._began,
+            clear_session=self._starter.clear_session,
+            value=retries.plain,
         )
         value = retries.value if ending.outcome == "success" else None
         self._result = msgspec.structs.replace(self._recorder.finish(finished), value=value)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import time
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -14,6 +15,7 @@ from geminids.errors import SessionError
 from geminids.events.model import EndedProcess, Event
 from geminids.gateway.request_log import RequestLog
 from geminids.gateway.route import Route
+from geminids.gemini.protocol.outcome.judge import Ending
 from geminids.launch.build import build_headless
 from geminids.launch.prepare import prepare
 from geminids.launch.route import route_notice
@@ -27,15 +29,17 @@ from geminids.run.headless.attempt import HeadlessAttempt
 from geminids.run.headless.reader import OnLine
 from geminids.run.recorder import RunRecorder
 from geminids.run.retry import NextAttempt
-from geminids.run.session_claim import Claim
+from geminids.run.session_claim import Claim, busy
 
 if TYPE_CHECKING:
     from geminids.sessions.finder import SessionInfo
+    from geminids.sessions.lock import Holder
 
 __all__ = ["MakeWarm", "ResumeHeadless", "RunStarter", "WarmRun", "with_one_try_per_request"]
 
-ResumeHeadless = Callable[[str, Options, str | None], Attempt]
-"""Starts a headless attempt with this prompt and these options in a stored session, or in a new one."""
+ResumeHeadless = Callable[[str, Options, str | None, Callable[[], bool]], Awaitable[Attempt | Ending]]
+"""Starts a headless attempt with this prompt and these options in a stored session, or in a new one. The last argument
+says whether the attempt is still wanted."""
 
 
 class WarmRun(Protocol):
@@ -79,6 +83,8 @@ class RunStarter:
         self.claim = claim
         self.lease = lease
         self.cwd = ""
+        self.clear_session = False
+        """A new session was begun in place of the one that the caller asked for."""
         self._recorder = recorder
         self._on_line = on_line
         self._make_warm = make_warm
@@ -107,12 +113,43 @@ class RunStarter:
         self._attempt = self._warm.next(prompt, options, self.resume_headless)
         return self._attempt
 
-    def resume_headless(self, prompt: str, options: Options, session_id: str | None) -> Attempt:
+    def claim_session(self, options: Options) -> tuple[Options, Holder | None]:
+        """Look up the session that the options name, and claim it; returns who has it if another run does.
+
+        Raises `Refused` if there is no such session, unless `fresh` allows a new one.
+        """
+        options = self.claim.look_up(options)
+        if self.claim.fresh is not None:
+            self._recorder.emit_notice(
+                "warning", "fresh_session", f"a new session is begun: {self.claim.fresh}"
+            )
+        self.clear_session = self.claim.fresh is not None and options.fresh
+        named = options.resume or options.session_id
+        holder = self.claim.take(named)
+        if holder is not None and options.when_busy == "wait":
+            text = f"waiting for session {named}, in use by {holder}"
+            self._recorder.emit_notice("warning", "session_busy", text)
+        return options, holder
+
+    async def resume_headless(
+        self, prompt: str, options: Options, session_id: str | None, is_wanted: Callable[[], bool]
+    ) -> Attempt | Ending:
         """Start a headless attempt in a stored session, or in a new one if there is none."""
-        if session_id is None:
-            return self._start_headless(prompt, msgspec.structs.replace(options, resume=None))
-        resumed = msgspec.structs.replace(options, resume=session_id, session_id=None, fresh=False)
-        return self._start_headless(prompt, self._claim_stored(resumed))
+        check_prices(options)
+        options = msgspec.structs.replace(
+            with_one_try_per_request(options), resume=session_id, session_id=None
+        )
+        until = None if options.timeout is None else time.monotonic() + options.timeout
+        options, holder = self.claim_session(options)
+        if holder is not None:
+            if options.when_busy == "fail":
+                failure = busy(str(options.resume), holder)
+                return Ending("failed", failure.message, failure)
+            if not await self.claim.wait(str(options.resume), is_wanted, until):
+                return Ending(
+                    "timed_out", f"timed out after {options.timeout:g} s of waiting for the session"
+                )
+        return self._start_headless(prompt, options)
 
     def attempt_ended(self, prompt: str, facts: AttemptFacts, *, repeats: bool) -> None:
         if self._warm is not None:

@@ -86,6 +86,7 @@ class WarmAttempt:
         began = anyio.current_time()
         session = await self._open()
         if self._ending is not None:
+            self._announce_failure()
             return
         if self._options.timeout is not None:
             left = max(0.001, self._options.timeout - (anyio.current_time() - began))
@@ -107,7 +108,8 @@ class WarmAttempt:
             try:
                 session = await conversation.take()
                 if session is not None:
-                    await session.set_model(options.model)
+                    with anyio.fail_after(options.start_timeout):
+                        await session.set_model(options.model)
             except Refused as refused:
                 if not conversation.goes_headless(refused):
                     self._ending = ending_of_error(refused, options.cwd, self._recorder.redact)
@@ -167,15 +169,38 @@ class WarmAttempt:
         )
         recorder.emit([*notices, started])
 
+    def _announce_failure(self) -> None:
+        """Each attempt after the first has its `Started`, also if it could not send its prompt."""
+        if self._is_announced or self._recorder.attempt == 1:
+            return
+        process, options = self._conversation.process, self._options
+        started = self._recorder.make_started(
+            session_id=None,
+            model=options.model,
+            cwd=options.cwd,
+            cli_version=process.plan.gemini.version if process is not None else None,
+            lane="warm",
+            pid=process.pid if process is not None else 0,
+            approval=options.approval,
+            prompt=self._recorder.redact(self._prompt),
+        )
+        self._recorder.emit([started])
+
     async def _go_on_headless(self) -> None:
         """The conversation goes on by the headless transport, which resumes it from its file."""
         conversation = self._conversation
         for notice in conversation.take_notices():
             self._recorder.emit_notice(*notice)
         try:
-            attempt = self._resume_headless(self._prompt, self._options, conversation.session_id)
+            attempt = await self._resume_headless(
+                self._prompt, self._options, conversation.session_id, lambda: self._stopping.reason is None
+            )
         except (Refused, SessionError, OSError) as error:
-            self._ending = ending_of_error(error, self._options.cwd, self._recorder.redact)
+            attempt = ending_of_error(error, self._options.cwd, self._recorder.redact)
+        if isinstance(attempt, Ending):
+            stop = self._stopping.reason
+            self._ending = attempt if stop is None else stopped_ending(stop)
+            self._announce_failure()
             return
         self._headless = attempt
         if self._stopping.reason is not None:
@@ -196,15 +221,20 @@ class WarmAttempt:
             stop=reason,
             session_id=self._conversation.session_id,
             exit_code=process.exit_code if process is not None else None,
+            was_sent=False,
         )
 
     @property
     def pid(self) -> int | None:
+        if self._headless is not None:
+            return self._headless.pid
         process = self._conversation.process
         return process.pid if process is not None else None
 
     @property
     def mark(self) -> Mark | None:
+        if self._headless is not None:
+            return self._headless.mark
         process = self._conversation.process
         return process.mark if process is not None else None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from types import TracebackType
@@ -22,7 +23,7 @@ from geminids.run.result import Result, ending_of_error
 from geminids.run.retry import NextAttempt
 from geminids.run.session_claim import Claim
 from geminids.run.starter import RunStarter
-from geminids.run.stopping import StopReason, see_through
+from geminids.run.stopping import StopReason, see_through, stopped_ending
 from geminids.run.stream import BY_CALLER, EventStream
 from geminids.warm.attempt import WarmAttempt
 from geminids.warm.permissions.decide import OnPermission
@@ -58,6 +59,7 @@ class ChatTurn(EventStream):
         self.began = time.monotonic()
         """Start time for `duration_ms`; may be set earlier, to include the time that the chat took to open."""
         self.done: anyio.Event = anyio.Event()
+        self._conversation = conversation
         self._on_end = on_end
         self._stop: StopReason | None = None
         self._starter = _TurnStarter(conversation, recorder, options, on_permission)
@@ -91,23 +93,36 @@ class ChatTurn(EventStream):
             try:
                 async with one_at_a_time:
                     if self._stop is not None:
-                        self._finish(Ending("interrupted", self._stop.text))
+                        self._finish(stopped_ending(self._stop))
                         return
+                    # The turns before may have changed them.
+                    chat = self._conversation.options
+                    self.options = msgspec.structs.replace(
+                        self.options, model=chat.model, approval=chat.approval
+                    )
                     self._loop.start(self.options, time.monotonic())
                     self._finish(await self._loop.drive())
             except Exception as error:
                 self._finish(ending_of_error(error, self.options.cwd, self._recorder.redact))
             finally:
-                self._finish(Ending("interrupted", "interrupted: the event loop was taken down"))
-                self.done.set()
-                self._recorder.close()
+                try:
+                    self._finish(Ending("interrupted", "interrupted: the event loop was taken down"))
+                finally:
+                    self.done.set()
+                    self._recorder.close()
 
     def _finish(self, ending: Ending) -> None:
         if self._result is not None:
             return
         retries = self._loop.retries
         facts = self._loop.facts or [AttemptFacts(ending=ending, session_id=self._starter.session_id)]
-        finished = self._recorder.make_finished(ending, facts, began=self.began, value=retries.plain)
+        finished = self._recorder.make_finished(
+            ending,
+            facts,
+            began=self.began,
+            clear_session=self._starter.clear_session,
+            value=retries.plain,
+        )
         value = retries.value if ending.outcome == "success" else None
         self._result = msgspec.structs.replace(self._recorder.finish(finished), value=value)
         self._on_end(self._result)
@@ -128,7 +143,10 @@ class _TurnStarter:
         self._on_permission = on_permission
         self._free = options.offline or options.replay is not None
         self._headless: RunStarter | None = None
-        self._log = RequestLog(recorder.run_id, lambda: (self.session_id, options.cwd), free=self._free)
+        self._cwd = os.path.realpath(options.cwd)
+        self.clear_session = False
+        """A new session was begun in place of the one that the caller asked for."""
+        self._log = RequestLog(recorder.run_id, lambda: (self.session_id, self._cwd), free=self._free)
 
     @property
     def session_id(self) -> str | None:
@@ -159,20 +177,24 @@ class _TurnStarter:
         self._release()
         return ()
 
-    def _resume_headless(self, prompt: str, options: Options, session_id: str | None) -> Attempt:
+    async def _resume_headless(
+        self, prompt: str, options: Options, session_id: str | None, is_wanted: Callable[[], bool]
+    ) -> Attempt | Ending:
         self._release()
         self._conversation.release_claim()
-        # What the chat may spend is spent here too.
+        # The chat's own budgets hold here too, so the options name no limit of their own.
         lease = RunLease(
             msgspec.structs.replace(options, **dict.fromkeys(LIMITS)),
-            budgets=self._conversation.lease.budgets,
+            budgets=self._conversation.lease.share_budgets(),
         )
         starter = self._headless = RunStarter(
             self._recorder, Claim(self._recorder.run_id), lease, free=self._free
         )
-        attempt = starter.resume_headless(prompt, options, session_id)
-        lease.begin()
-        return attempt
+        try:
+            return await starter.resume_headless(prompt, options, session_id, is_wanted)
+        finally:
+            self.clear_session = starter.clear_session
+            lease.begin()
 
     def _release(self) -> None:
         if self._headless is not None:

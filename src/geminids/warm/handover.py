@@ -38,12 +38,14 @@ def conversation_text(
     options: Options,
     environ: Mapping[str, str] | None = None,
     cut: Sequence[Cut] = (),
+    without: str | None = None,
 ) -> str | None:
-    """All that was said and done in a stored session, with turns that were `cut` behind it.
+    """A stored session as text, with the turns that were `cut` behind it.
 
-    None where it cannot be read or does not fit into a prompt.
+    None if it is empty, cannot be read, or does not fit into a prompt. `without`: the last prompt is left out, with all
+    that came of it, if it is this one.
     """
-    return as_text(_stored(session_id, options, environ), cut)
+    return as_text(_stored(session_id, options, environ), cut, without)
 
 
 def with_more(text: str, cut: Sequence[Cut]) -> str | None:
@@ -64,9 +66,12 @@ def _stored(session_id: str, options: Options, environ: Mapping[str, str] | None
         return []
 
 
-def as_text(messages: Iterable[Message], cut: Sequence[Cut] = ()) -> str | None:
+def as_text(messages: Iterable[Message], cut: Sequence[Cut] = (), without: str | None = None) -> str | None:
     """A conversation as a text to be put before a prompt; None where it is empty or does not fit."""
     stored = _pieces(entries(messages))
+    last = max((at for at, piece in enumerate(stored) if piece.head == _ME), default=None)
+    if without is not None and last is not None and stored[last].body.strip() == without.strip():
+        del stored[last:]
     return _framed([*stored, *_retold(cut, stored)])
 
 

@@ -247,16 +247,15 @@ class Pool:
                 continue
             self._open[id(process)] = self._open.get(id(process), 0) + 1
             self._idle_since.pop(id(process), None)
-            try:
-                with anyio.fail_after(options.start_timeout):
-                    await process.open()
-                    if not process.sessions or await self.is_well(process):
-                        process.mask(plan.secrets)
-                        return plan, process
-            except BaseException:
-                self.left(process)
-                raise
+            # From now on the conversation leaves the process, also if it cannot be opened.
+            conversation.process = process
+            with anyio.fail_after(options.start_timeout):
+                await process.open()
+                if not process.sessions or await self.is_well(process):
+                    process.mask(plan.secrets)
+                    return plan, process
             process.stop()
+            conversation.process = None
             self.left(process)
 
     async def is_well(self, process: WarmProcess) -> bool:

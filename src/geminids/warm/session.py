@@ -55,6 +55,8 @@ class AcpSession(msgspec.Struct):
     """The model that the session began with."""
     model: str | None = None
     """The model that was set since; None for `default_model`."""
+    is_model_known: bool = True
+    """False while the CLI has not confirmed another model."""
     journal: Path | None = None
     broken: bool = False
     """Whether the session can no longer be used: the CLI did not stop when it was asked to."""
@@ -74,9 +76,10 @@ class AcpSession(msgspec.Struct):
     async def set_model(self, model: str | None) -> None:
         """Use this model from the next prompt on; None for the one that the session began with."""
         wanted = model or self.default_model
-        if model != self.model and wanted is not None:
+        if (model != self.model or not self.is_model_known) and wanted is not None:
+            self.is_model_known = False
             await self.process.connection.call(SetModel(session_id=self.session_id, model_id=wanted))
-            self.model = model
+            self.model, self.is_model_known = model, True
 
     async def set_mode(self, mode: str) -> None:
         """Use this approval mode; raises `GeminidsError` if the folder forbids it."""
@@ -137,6 +140,8 @@ class Conversation:
         self._has_history = options.resume is not None
         self._is_headless = False
         self._cut: list[Cut] = []
+        self._repeated: str | None = None
+        """The prompt that the next attempt sends again: it is not handed over."""
         self._notices: list[tuple[Level, str, str]] = []
         self._ignored: tuple[Found, ...] = ()
         self._is_reported = is_reported
@@ -160,7 +165,7 @@ class Conversation:
             if not self.lease.is_dead and await self._processes.is_well(self.session.process):
                 return self.session
             self.session.process.stop()
-        if self._has_history or self._has_begun():
+        if self._has_history or self._cut or self._has_begun():
             return await self._go_on()
         await self.release_process()
         self.session = await self._open_session()
@@ -168,19 +173,22 @@ class Conversation:
 
     async def release_process(self) -> None:
         """End the session's shells and leave the process; a session's memory is freed with the process."""
+        import anyio
+
         session, self.session = self.session, None
         process, self.process = self.process, None
-        if (
-            session is not None
-            and session.process.alive
-            and session.process.shells.had_any(session.session_id)
-        ):
-            await self._end_shells(session)
-        if process is not None:
-            self._processes.left(process)
+        try:
+            with anyio.CancelScope(shield=True):
+                if session is not None and session.process.alive:
+                    await self._end_shells(session)
+        finally:
+            if process is not None:
+                self._processes.left(process)
 
     async def _end_shells(self, session: AcpSession) -> None:
         shells = session.process.shells
+        if not shells.had_any(session.session_id):
+            return
         if self.options.leftovers == "end":
             from geminids.process import terminate as stop
 
@@ -259,6 +267,7 @@ class Conversation:
             self._ignored = plan.neutralised
         self._is_reported = True
         with anyio.fail_after(self.options.start_timeout):
+            await process.open()
             opened = await process.new_session(plan.cwd, self.lease.session_token)
             session = AcpSession(
                 process, opened.session_id, plan.cwd, self._always, set(), self.lease, opened.model
@@ -293,7 +302,9 @@ class Conversation:
         assert self.session_id is not None
         if self.handover:
             return with_more(self.handover, self._cut)
-        return conversation_text(self.session_id, self.options, self.environ, self._cut)
+        return conversation_text(
+            self.session_id, self.options, self.environ, self._cut, without=self._repeated
+        )
 
     def _check_handover(self) -> None:
         """After an error of the API, or a stop before any answer, the CLI forgets the prompt, and what came with it."""
@@ -307,7 +318,9 @@ class Conversation:
         """Why no session could be opened, by what the CLI answered or left behind."""
         process = self.process
         if process is None:
-            return ending_of_error(error, self.options.cwd, str)
+            if isinstance(error, OSError):
+                return ending_of_error(error, self.options.cwd, str)
+            return judge_opening(None, str(error) or None, None, "", None)
         if not process.alive:
             await process.gone()
         if isinstance(error, RpcFailed):
@@ -321,16 +334,20 @@ class Conversation:
         self, prompt: str, facts: AttemptFacts, recorder: RunRecorder, *, repeats: bool
     ) -> None:
         """An attempt is over. `repeats`: the same prompt is sent again, so what came of it need not be handed over."""
-        self.session_id = facts.session_id or self.session_id
         ok = facts.ending.outcome == "success"
-        self._has_history = self._has_history or ok or bool(recorder.text)
+        self._repeated = prompt if repeats else None
         if ok:
+            self.session_id = facts.session_id or self.session_id
+            self._has_history = True
             self.handover, self._cut = "", []
             return
-        turns = () if repeats else recorder.turns()
+        turns = () if repeats or not facts.was_sent else recorder.turns()
         if any(turn.text or turn.tools for turn in turns):
             from geminids.warm.handover import Cut
 
+            # Before that there is nothing to resume.
+            self.session_id = facts.session_id or self.session_id
+            self._has_history = True
             # The CLI takes back a turn that was stopped or failed; the model shall know of it all the same.
             self._cut.append(Cut(prompt, turns, facts.ending.reason or facts.ending.outcome))
             if self.session is not None and self._processes.go_on == "handover":

@@ -129,12 +129,17 @@ class SingleRun:
 
     async def close(self) -> tuple[EndedProcess, ...]:
         """End the process, and what it has started; returns what had to be terminated beside it."""
-        for process in self._processes:
-            process.stop()
-        for process in self._processes:
-            await process.gone()
-        if self._tasks is not None:
-            await self._tasks.__aexit__(None, None, None)
+        import anyio
+
+        try:
+            with anyio.CancelScope(shield=True):
+                for process in self._processes:
+                    process.stop()
+                for process in self._processes:
+                    await process.gone()
+        finally:
+            if self._tasks is not None:
+                await self._tasks.__aexit__(None, None, None)
         return tuple(
             one
             for process in self._processes
@@ -156,8 +161,6 @@ class SingleRun:
         return plan
 
     async def place_for(self, conversation: Conversation) -> tuple[WarmPlan, WarmProcess]:
-        import anyio
-
         assert self._plan is not None and self._tasks is not None
         process = self._processes[-1]
         if not process.alive or self._lease.is_dead:
@@ -165,8 +168,6 @@ class SingleRun:
             process = self._spawn(self._plan)
             self._tasks.start_soon(process.serve)
         conversation.process = process
-        with anyio.fail_after(conversation.options.start_timeout):
-            await process.open()
         return self._plan, process
 
     async def is_well(self, process: WarmProcess) -> bool:

@@ -115,6 +115,7 @@ class RunLease:
         self._shares_process = shares_process
         self._by_session = False
         self._budgets = tuple(budgets)
+        self._has_own_budgets = False
         self._recording: Recording | None = None
         self._key: str | None = None
         """The key that the gateway signs in with, once it is open."""
@@ -161,8 +162,16 @@ class RunLease:
 
     @property
     def budgets(self) -> tuple[BaseBudget, ...]:
-        """The budgets that hold here, for whoever shares them."""
+        """The budgets that hold here."""
         return self._lease.lease.budgets if self._lease is not None else self._budgets
+
+    def share_budgets(self) -> tuple[BaseBudget, ...]:
+        """The budgets for a run that spends from them too. They are made now if the gateway was never opened."""
+        if self._lease is None and not self._has_own_budgets:
+            is_nested = DAY_BOOKED in os.environ
+            self._budgets = tuple(self._new_budgets(os.environ, is_nested=is_nested))
+            self._has_own_budgets = True
+        return self.budgets
 
     def endpoint_for(self, context: Context) -> Endpoint | None:
         """Open the gateway if the run needs it, and return its endpoint; None on a direct route."""
@@ -234,7 +243,7 @@ class RunLease:
                 self._upstream(route, env, key),
                 self.mailbox.put,
                 api=route.api,
-                budgets=self._new_budgets(route, env),
+                budgets=self._new_budgets(env, is_nested=route.is_nested),
                 pace=self._pace(route, key),
                 wake=self.mailbox.wake,
                 only_models=self._options.only_models,
@@ -286,10 +295,10 @@ class RunLease:
         code = "record" if self._options.record is not None else "replay"
         self.mailbox.put(Remark(code=code, text=text))
 
-    def _new_budgets(self, route: Route, env: Mapping[str, str]) -> list[BaseBudget]:
+    def _new_budgets(self, env: Mapping[str, str], *, is_nested: bool) -> list[BaseBudget]:
         options = self._options
         budgets = [*self._budgets]
-        if all(getattr(options, name) is None for name in LIMITS):
+        if self._has_own_budgets or all(getattr(options, name) is None for name in LIMITS):
             return budgets
         from geminids.spending.budget import Budget, Limits
         from geminids.spending.table import read_prices
@@ -308,7 +317,7 @@ class RunLease:
             from geminids.spending.prices import pricing
 
             folder = Places.of().root / "spent"
-            is_recorded_outside = route.is_nested and env.get(DAY_BOOKED) == str(folder)
+            is_recorded_outside = is_nested and env.get(DAY_BOOKED) == str(folder)
             # Always priced: another run of the day may have a budget in dollars.
             budgets.append(DailyBudget(folder, day, pricing(table), is_recorded=not is_recorded_outside))
         return budgets
