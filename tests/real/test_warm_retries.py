@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from typing import Any
 
 import anyio
 import msgspec
+import psutil
 import pytest
 
 import geminids
-from geminids import Finished, Notice, PermissionAsked, PermissionDecided, Started
+from geminids import Finished, Notice, PermissionAsked, PermissionDecided, Started, Text
 
 pytestmark = pytest.mark.real
 
@@ -216,3 +219,84 @@ def test_a_stop_while_waiting_for_the_next_attempt(world: Any, how: str) -> None
     result = anyio.run(main)
     assert (result.outcome, result.reason, result.attempts) == ("interrupted", "enough", 1)
     assert len(models(world)) == 1
+
+
+@pytest.mark.parametrize("how", ["run", "chat"])
+def test_a_process_that_dies_is_replaced(world: Any, how: str) -> None:
+    """The prompt is sent again to a new process, and is in the conversation once."""
+    world.gateway.reply(text=["some words", " more words"], stall=True)
+    world.gateway.reply(text="second")
+    options = world.options(**OPTIONS, retries=2)
+
+    async def kill_it(stream: Any) -> geminids.Result:
+        pid = 0
+        with anyio.fail_after(60):
+            async for event in stream:
+                pid = event.pid if isinstance(event, Started) and event.attempt == 1 else pid
+                if isinstance(event, Text) and event.attempt == 1 and psutil.pid_exists(pid):
+                    os.kill(pid, signal.SIGKILL)
+        result: geminids.Result = stream.result
+        return result
+
+    async def main() -> geminids.Result:
+        if how == "run":
+            async with geminids.open_run("hello", options, on_permission=lambda asked: "allow") as run:
+                return await kill_it(run)
+        async with geminids.Pool(options) as pool, pool.chat() as chat, chat.send("hello") as turn:
+            return await kill_it(turn)
+
+    result = anyio.run(main)
+    assert (result.outcome, result.answer, result.attempts) == ("success", "second", 2), result.failure
+    last = [one for one in world.gateway.requests if one.method == "stream"][-1]
+    assert str(last.user_texts).count("hello") == 1
+
+
+def test_a_prompt_behind_a_change_of_the_model(world: Any) -> None:
+    """A prompt that waits for its turn has the model that was set before it."""
+    world.gateway.when("first", text="a", delay=1)
+    world.gateway.when("second", text="b")
+
+    async def main() -> None:
+        async with geminids.Pool(world.options(**OPTIONS)) as pool, pool.chat() as chat:
+            first = chat.send("first")
+            with anyio.fail_after(30):
+                while not world.gateway.requests:
+                    await anyio.sleep(0.01)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(chat.set_model, FALLBACK)
+                await anyio.lowlevel.checkpoint()
+                second = chat.send("second")
+            async with first, second:
+                assert [event async for event in second]
+
+    anyio.run(main)
+    assert models(world) == ["gemini-2.5-pro", FALLBACK]
+
+
+def test_a_deadline_in_the_pause_is_a_time_out(world: Any) -> None:
+    """Not an interruption."""
+    world.gateway.reply(status=503, error="overloaded")
+
+    async def main() -> geminids.Result:
+        options = world.options(**OPTIONS, retries=2)
+        async with geminids.Pool(options) as pool, pool.chat() as chat, chat.send("hello") as turn:
+            async for event in turn:
+                if isinstance(event, Notice) and event.code == "next_attempt":
+                    turn.stop("timed out after 9 s", by_deadline=True)
+        return turn.result
+
+    result = anyio.run(main)
+    assert (result.outcome, result.reason) == ("timed_out", "timed out after 9 s")
+
+
+def test_the_time_out_of_a_turn_is_reported_as_given(world: Any) -> None:
+    """Not as the time that was left when the session was open."""
+    world.gateway.reply(text="first")
+    world.gateway.reply(stall=True)
+
+    async def main() -> list[geminids.Result]:
+        async with geminids.Pool(world.options(**OPTIONS)) as pool, pool.chat() as chat:
+            return [await chat.ask("hello"), await chat.ask("again", timeout=2)]
+
+    _, result = anyio.run(main)
+    assert (result.outcome, result.reason) == ("timed_out", "timed out after 2 s")

@@ -1,0 +1,152 @@
+"""A chat that goes on headless, turn by turn: budgets, busy sessions, fresh sessions and retries hold there too."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import anyio
+import pytest
+
+import geminids
+from geminids import Notice, Pool, Started
+
+pytestmark = pytest.mark.real
+
+
+@pytest.fixture
+def untrusted(world: Any) -> Any:
+    """A folder with settings of its own: with another approval mode than `default`, a chat in it is headless."""
+    folder = world.cwd / ".gemini"
+    folder.mkdir()
+    (folder / "settings.json").write_text('{"mcpServers": {"x": {"command": "true"}}}')
+    return world
+
+
+async def send(chat: geminids.Chat, prompt: str) -> tuple[geminids.Result, list[Any]]:
+    async with chat.send(prompt) as turn:
+        events = [event async for event in turn]
+    return turn.result, events
+
+
+def turns(
+    pool: dict[str, Any], chat: dict[str, Any], *prompts: str
+) -> list[tuple[geminids.Result, list[Any]]]:
+    """Send prompts to one chat, one after the other."""
+
+    async def main() -> list[tuple[geminids.Result, list[Any]]]:
+        options = pool.pop("options")
+        async with Pool(options, **pool) as opened, opened.chat(**chat) as talk:
+            return [await send(talk, prompt) for prompt in prompts]
+
+    return anyio.run(main)
+
+
+def codes(events: list[Any]) -> list[str]:
+    return [event.code for event in events if isinstance(event, Notice)]
+
+
+def transports(events: list[Any]) -> set[str]:
+    return {event.lane for event in events if isinstance(event, Started)}
+
+
+def test_the_budget_of_the_chat_holds(untrusted: Any) -> None:
+    """The second request of a chat that may send one is not sent."""
+    for _ in range(3):
+        untrusted.gateway.reply(text="one")
+    options = untrusted.options(approval="yolo", max_requests=1)
+    (first, events), (second, _), (third, _) = turns({"options": options}, {}, "a", "b", "c")
+    assert transports(events) == {"headless"}
+    assert [first.outcome, second.outcome, third.outcome] == ["success", "over_budget", "over_budget"]
+    assert len(untrusted.gateway.requests) == 1
+
+
+def test_the_budget_of_a_resumed_chat_holds(world: Any) -> None:
+    """Also if the chat was never warm."""
+    world.gateway.reply(text="first")
+    before = world.ask("remember me")
+    for _ in range(2):
+        world.gateway.reply(text="one")
+    pool = {"options": world.options(max_requests=1), "go_on": "resume"}
+    (first, events), (second, _) = turns(pool, {"resume": before.session_id}, "a", "b")
+    assert transports(events) == {"headless"}
+    assert [first.outcome, second.outcome] == ["success", "over_budget"]
+
+
+def test_a_retry_of_a_first_turn(untrusted: Any) -> None:
+    """A failed first attempt leaves nothing to resume: the next one begins a session. The CLI sends each request once."""
+    untrusted.gateway.reply(status=503, error="overloaded")
+    untrusted.gateway.reply(text="second")
+    [(result, events)] = turns({"options": untrusted.options(approval="yolo", retries=2)}, {}, "hello")
+    assert (result.outcome, result.answer, result.attempts) == ("success", "second", 2), result.failure
+    assert transports(events) == {"headless"}
+    assert len(untrusted.gateway.requests) == 2
+    assert result.cost is not None and result.usage is not None and result.usage.requests == 2
+
+
+def test_a_turn_after_one_that_failed(untrusted: Any) -> None:
+    """It begins a new session too."""
+    untrusted.gateway.reply(status=400, error="bad")
+    untrusted.gateway.reply(text="second")
+    options = untrusted.options(approval="yolo", max_attempts=1)
+    (first, _), (second, _) = turns({"options": options}, {}, "a", "b")
+    assert first.outcome == "failed"
+    assert (second.outcome, second.answer) == ("success", "second"), second.failure
+
+
+def test_a_busy_session_is_waited_for(world: Any) -> None:
+    """Another run has the session: the turn says so, waits, and goes on in it."""
+    result, events = beside_another_run(world, when_busy="wait")
+    assert (result.outcome, result.answer) == ("success", "second"), result.failure
+    assert "session_busy" in codes(events)
+
+
+def test_a_busy_session_can_be_a_failure(world: Any) -> None:
+    """With `when_busy="fail"` nothing is sent."""
+    result, _ = beside_another_run(world, when_busy="fail")
+    assert (result.outcome, result.failure and result.failure.kind) == ("failed", "session_busy")
+    assert not any("and now" in str(request.user_texts) for request in world.gateway.requests)
+
+
+def beside_another_run(world: Any, **fields: Any) -> tuple[geminids.Result, list[Any]]:
+    """A turn of a headless chat whose session another run has; that run ends when the turn waits, or is over."""
+    world.gateway.reply(text="first")
+    before = world.ask("remember me")
+    world.gateway.when("slow", stall=True)
+    world.gateway.when("and now", text="second")
+
+    async def main() -> tuple[geminids.Result, list[Any]]:
+        async with geminids.open_run("slow", world.options(resume=before.session_id)) as run:
+            with anyio.fail_after(60):
+                while not any("slow" in str(request.user_texts) for request in world.gateway.requests):
+                    await anyio.sleep(0.02)
+            pool = Pool(world.options(**fields), go_on="resume")
+            async with pool, pool.chat(resume=before.session_id) as chat, chat.send("and now") as turn:
+                events = []
+                async for event in turn:
+                    events.append(event)
+                    if isinstance(event, Notice) and event.code == "session_busy":
+                        run.stop()
+            return turn.result, events
+
+    return anyio.run(main)
+
+
+@pytest.mark.parametrize("resume", ["11111111-1111-4111-8111-111111111111", "latest"])
+def test_a_fresh_session_in_place_of_a_lost_one(world: Any, resume: str) -> None:
+    """A notice says so, and the result tells the caller to forget the old id."""
+    world.gateway.reply(text="hi")
+    pool = {"options": world.options(fresh=True), "go_on": "resume"}
+    [(result, events)] = turns(pool, {"resume": resume}, "hello")
+    assert (result.outcome, result.answer, result.clear_session) == ("success", "hi", True), result.failure
+    assert "fresh_session" in codes(events)
+
+
+@pytest.mark.parametrize("approval", ["default", "yolo"])
+def test_the_request_log_names_the_folder(untrusted: Any, approval: str) -> None:
+    """Warm or headless: `geminids usage` groups by it."""
+    untrusted.gateway.reply(text="hi")
+    [(result, _)] = turns({"options": untrusted.options(approval=approval)}, {}, "hello")
+    assert result.ok, result.failure
+    lines = (untrusted.places.root / "request-log" / "requests.jsonl").read_text().split()
+    assert {json.loads(line)["project"] for line in lines if "project" in line} == {str(untrusted.cwd)}
