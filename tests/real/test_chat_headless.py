@@ -9,9 +9,7 @@ import anyio
 import pytest
 
 import geminids
-from fake_google import FakeGoogle
 from geminids import Notice, Pool, Started
-from geminids.gateway import Reply
 
 pytestmark = pytest.mark.real
 
@@ -76,7 +74,7 @@ def test_the_budget_of_a_resumed_chat_holds(world: Any) -> None:
 
 
 def test_a_retry_of_a_first_turn(untrusted: Any) -> None:
-    """A failed first attempt leaves nothing to resume, so the next begins a session; the CLI sends each request once."""
+    """Nothing is left to resume, so the next attempt begins a session; the CLI sends each request once."""
     untrusted.gateway.reply(status=503, error="overloaded")
     untrusted.gateway.reply(text="second")
     [(result, events)] = turns({"options": untrusted.options(approval="yolo", retries=2)}, {}, "hello")
@@ -145,11 +143,14 @@ def test_a_fresh_session_in_place_of_a_lost_one(world: Any, resume: str) -> None
 
 
 @pytest.mark.parametrize("approval", ["default", "yolo"])
-def test_the_request_log_names_the_folder(untrusted: Any, approval: str) -> None:
-    """Warm or headless: `geminids usage` groups by it."""
-    with FakeGoogle([Reply(text="hi")]) as google:
-        env = {"GOOGLE_GEMINI_BASE_URL": google.url, "GEMINI_API_KEY": "AIzaSy-not-a-real-key-0123456789"}
-        [(result, _)] = turns({"options": untrusted.options(approval=approval, env=env)}, {}, "hello")
+def test_the_request_log_names_the_folder(
+    untrusted: Any, approval: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Warm or headless, with its whole path: `geminids usage` groups by it."""
+    untrusted.gateway.reply(empty=True)  # the CLI discards it, so that only the request log has it
+    untrusted.gateway.reply(text="hi")
+    monkeypatch.chdir(untrusted.cwd)
+    [(result, _)] = turns({"options": untrusted.options(approval=approval, cwd=".")}, {}, "hello")
     assert result.ok, result.failure
-    lines = (untrusted.places.root / "request-log" / "requests.jsonl").read_text().split()
+    lines = (untrusted.places.root / "request-log" / "requests.jsonl").read_text().splitlines()
     assert {json.loads(line)["project"] for line in lines if "project" in line} == {str(untrusted.cwd)}
