@@ -191,7 +191,7 @@ def ripgrep(context: CheckContext) -> Check:
     rg = shutil.which("rg", path=context.env.get("PATH", os.defpath))
     if rg:
         return Check("ripgrep", "ok", rg)
-    return Check("ripgrep", "info", "rg is not on PATH, so that file search is slower", "Install ripgrep.")
+    return Check("ripgrep", "info", "rg is not on PATH: file search is slower", "Install ripgrep.")
 
 
 def homes(context: CheckContext) -> Check:
@@ -229,7 +229,7 @@ def orphans(context: CheckContext) -> Check:
 
     def listed(processes: tuple[Orphan, ...]) -> str:
         return "".join(
-            f"\n{process.pid}, {_ago(process.age)} old: {process.command}" for process in processes
+            f"\n{process.pid}, {_age(process.age)} old: {process.command}" for process in processes
         )
 
     forget_kept(context.places)
@@ -275,7 +275,7 @@ def _count(processes: tuple[object, ...]) -> str:
     return "1 process" if len(processes) == 1 else f"{len(processes)} processes"
 
 
-def _ago(seconds: float) -> str:
+def _age(seconds: float) -> str:
     for size, name in ((86400, "d"), (3600, "h"), (60, "min")):
         if seconds >= size:
             return f"{seconds / size:.0f} {name}"

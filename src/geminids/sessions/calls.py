@@ -55,7 +55,7 @@ def _answers(message: Message) -> Iterator[tuple[str, Any]]:
 def calls_of(message: Message, answers: dict[str, Any]) -> Iterator[ToolCall]:
     """Yield the calls of a message, each with its result. In a checkpoint, calls are parts of the content."""
     known: set[str] = set()
-    for call in message.tool_calls or _calls_among(message.content):
+    for call in message.tool_calls or _calls_in_parts(message.content):
         known.add(call.id or call.name)
         yield _with_result(call, answers)
     for name, part in answers.items():
@@ -65,7 +65,7 @@ def calls_of(message: Message, answers: dict[str, Any]) -> Iterator[ToolCall]:
             yield _with_result(ToolCall(id=name, name=_text(answer.get("name"))), answers)
 
 
-def _calls_among(content: Any) -> Iterator[ToolCall]:
+def _calls_in_parts(content: Any) -> Iterator[ToolCall]:
     for part in content if isinstance(content, list) else ():
         call = part.get("functionCall") if isinstance(part, dict) else None
         if isinstance(call, dict):

@@ -16,7 +16,7 @@ from geminids.ids import is_session_id
 from geminids.sessions.folders import Folder, chat_folders
 from geminids.sessions.peek import parse_time, peek
 
-__all__ = ["SessionInfo", "exists", "find", "info_of", "journal_of", "named", "session_files"]
+__all__ = ["SessionInfo", "exists", "find", "find_by_id", "info_of", "journal_of", "session_files"]
 
 Generation = Literal["sha256_json", "slug_json", "slug_journal"]
 _NAME = re.compile(r"session-.*?([A-Za-z0-9_-]{8})\.jsonl?", re.DOTALL)
@@ -68,7 +68,7 @@ def find(
     folders = chat_folders(project, home=home, environ=environ, places=places)
     best: dict[tuple[str, str], SessionInfo] = {}
     for folder in folders:
-        for info in _chosen(_infos(folder, session_files(folder, subagents))):
+        for info in _one_per_id(_infos(folder, session_files(folder, subagents))):
             if info.kind == "subagent" and not subagents:
                 continue
             # A newer release copies the folder of an older one and continues in the copy; the old one stays.
@@ -79,13 +79,13 @@ def find(
     return infos if limit is None else infos[: max(0, limit)]
 
 
-def named(folders: Iterable[Folder], session_id: str) -> list[SessionInfo]:
+def find_by_id(folders: Iterable[Folder], session_id: str) -> list[SessionInfo]:
     """Find the session with this full id, by file names only."""
     endings = (f"-{session_id[:8]}.json", f"-{session_id[:8]}.jsonl")
     matches: list[SessionInfo] = []
     for folder in folders:
         files = [file for file in session_files(folder, False) if file.endswith(endings)]
-        matches += [info for info in _chosen(_infos(folder, files)) if info.id == session_id]
+        matches += [info for info in _one_per_id(_infos(folder, files)) if info.id == session_id]
     return sorted(matches, key=lambda info: info.updated, reverse=True)
 
 
@@ -99,13 +99,13 @@ def exists(
 ) -> bool:
     """Whether the CLI's `--resume` would find this session in this project.
 
-    It is fast, because each resumed run calls it.
+    It must be fast: each resumed run calls it.
     """
     if not is_session_id(session_id):
         return False
     for quick in (True, False):
         folders = chat_folders(project, home=home, environ=environ, places=places, quick=quick)
-        if any(info.resumable is not False for info in named(folders, session_id)):
+        if any(info.resumable is not False for info in find_by_id(folders, session_id)):
             return True
     return False
 
@@ -124,12 +124,12 @@ def journal_of(
     creates first.
     """
     folders = chat_folders(project, home=home, environ=environ, places=places, quick=True)
-    journals = [info for info in named(folders, session_id) if info.file.endswith(".jsonl")]
+    journals = [info for info in find_by_id(folders, session_id) if info.file.endswith(".jsonl")]
     return Path(journals[0].file) if journals else None
 
 
 def info_of(file: Path, project: str | None = None) -> SessionInfo:
-    """Describe one session file anywhere; raises OSError if it cannot be read."""
+    """Describe one session file in any folder; raises OSError if it cannot be read."""
     folder = Folder(file.parent, project, len(file.parent.parent.name) == 64)
     return _info(folder, str(file))
 
@@ -155,7 +155,7 @@ def _infos(folder: Folder, files: Iterable[str]) -> Iterator[SessionInfo]:
         try:
             yield _info(folder, file)
         except OSError:
-            continue  # removed in the meantime, or not readable for us
+            continue  # removed in the meantime, or not readable
 
 
 def _info(folder: Folder, file: str) -> SessionInfo:
@@ -190,15 +190,15 @@ def _short_id(name: str) -> str:
     return match.group(1) if match else name.rpartition(".")[0] or name
 
 
-def _chosen(infos: Iterable[SessionInfo]) -> list[SessionInfo]:
+def _one_per_id(infos: Iterable[SessionInfo]) -> list[SessionInfo]:
     """Keep one file per id: the one that the CLI uses (sessionUtils.ts, getSessionFiles), else the largest."""
     by_id: dict[str, list[SessionInfo]] = {}
     for info in infos:
         by_id.setdefault(info.id, []).append(info)
-    return [group[0] if len(group) == 1 else _first_choice(group) for group in by_id.values()]
+    return [group[0] if len(group) == 1 else _choose(group) for group in by_id.values()]
 
 
-def _first_choice(group: list[SessionInfo]) -> SessionInfo:
+def _choose(group: list[SessionInfo]) -> SessionInfo:
     usable = [info for info in group if info.resumable is not False]
     if usable:
         best = usable[0]

@@ -44,9 +44,9 @@ def chat_folders(
     places = places or Places.of(environ)
     gemini = home_of(home, environ, places) / ".gemini"
     wanted = None if project is None else project_paths(project)
-    if quick and wanted is not None and (usual := list(_usual(gemini, wanted))):
+    if quick and wanted is not None and (usual := list(_usual_folders(gemini, wanted))):
         return usual
-    folders = _scan(gemini, wanted, lambda: _registered(gemini, places))
+    folders = _scan(gemini, wanted, lambda: _registered_slugs(gemini, places))
     return sorted(folders, key=lambda folder: (folder.hashed, str(folder.chats)))
 
 
@@ -76,7 +76,7 @@ def project_hash(project: str) -> str:
     return sha256(project.encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def _usual(gemini: Path, wanted: tuple[str, ...]) -> Iterator[Folder]:
+def _usual_folders(gemini: Path, wanted: tuple[str, ...]) -> Iterator[Folder]:
     for path in wanted:
         slug = _slug(path)
         for number in range(_MAX_SLUGS):
@@ -129,7 +129,7 @@ def _owner(gemini: Path, slug: str) -> str | None:
     return None
 
 
-def _registered(gemini: Path, places: Places) -> dict[str, str]:
+def _registered_slugs(gemini: Path, places: Places) -> dict[str, str]:
     """Return projects and their slugs, from the registries of this home and of private homes linked to it."""
     homes = [gemini]
     try:

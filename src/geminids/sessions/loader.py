@@ -13,7 +13,7 @@ from geminids.errors import SessionDamaged, SessionError, SessionNotFound
 from geminids.gemini.protocol.journal.records import Header, Message
 from geminids.gemini.protocol.journal.replay import Conversation, replay
 from geminids.ids import is_session_id
-from geminids.sessions.finder import SessionInfo, find, info_of, named
+from geminids.sessions.finder import SessionInfo, find, find_by_id, info_of
 from geminids.sessions.folders import Folder, chat_folders, read_regular_file
 from geminids.sessions.peek import parse_time
 
@@ -73,14 +73,14 @@ def locate(
 ) -> SessionInfo:
     """Find a session like `load` does, without reading it."""
     if isinstance(session, Path):
-        return _of_file(session)
+        return _describe_file(session)
     if not is_session_id(session):
         raise SessionError(
             "a session id consists of at most 128 letters, digits, - and _",
             hint="Pass a file as a Path.",
         )
     folders = chat_folders(project, home=home, environ=environ, places=places)
-    if session != "latest" and (exact := named(folders, session)):
+    if session != "latest" and (exact := find_by_id(folders, session)):
         return exact[0]
     sessions = find(project, home=home, environ=environ, places=places)
     matching = _matching(session, sessions)
@@ -142,7 +142,7 @@ def _suggest(sessions: Sequence[SessionInfo], nearest: Sequence[str]) -> str:
     return f"There {count}; the newest is {sessions[0].id}."
 
 
-def _of_file(file: Path) -> SessionInfo:
+def _describe_file(file: Path) -> SessionInfo:
     try:
         return info_of(file)
     except FileNotFoundError:

@@ -61,7 +61,7 @@ class Peek(msgspec.Struct, frozen=True):
     resumable: bool | None
 
 
-class _Seen:
+class _PartialConversation:
     """The conversation as far as it was read. `gap`: a part in the middle was not.
 
     Messages stay encoded, and few are ever decoded, so that listing is fast.
@@ -102,7 +102,7 @@ class _Seen:
 
     def set(self, fields: dict[str, Any], messages: Sequence[msgspec.Raw | Message] | None) -> None:
         self.fields.update(fields)
-        # A session that is resumed within a minute of its start gets a second header with a new start.
+        # A session that is resumed in the minute of its start gets a second header with a new start.
         self.started = self.started or self.fields.get("startTime")
         if messages is not None:
             self.thread.clear()
@@ -180,7 +180,7 @@ def peek(path: str | Path) -> Peek:
 
 
 def _peek(parts: list[bytes], status: os.stat_result) -> Peek:
-    seen = _Seen()
+    seen = _PartialConversation()
     for number, lines in enumerate(_whole_lines(parts)):
         seen.gap = number > 0
         if len(parts) > 1:
@@ -207,7 +207,7 @@ def _peek(parts: list[bytes], status: os.stat_result) -> Peek:
     )
 
 
-def _take_to_prompt(lines: list[bytes], seen: _Seen) -> list[bytes]:
+def _take_to_prompt(lines: list[bytes], seen: _PartialConversation) -> list[bytes]:
     """Take the lines up to the first prompt, and return the unusual ones after it.
 
     The usual ones can be skipped: with a gap, the number of messages is unknown anyway.
@@ -234,9 +234,9 @@ def _whole_lines(parts: list[bytes]) -> Iterator[list[bytes]]:
     yield tail.split(b"\n")[1:]
 
 
-def _legacy(parts: list[bytes]) -> _Seen | None:
+def _legacy(parts: list[bytes]) -> _PartialConversation | None:
     """Read a file that is one JSON object (up to 0.38); None if it is not one."""
-    old = _Seen()
+    old = _PartialConversation()
     if len(parts) == 1:
         whole = legacy_conversation(parts[0])
         if whole is None or whole.header is None:

@@ -122,8 +122,8 @@ def entries(messages: Iterable[Message], agents: Agents | None = None) -> Iterat
     """
     yield from _entries(messages, agents, 0)
     for agent in agents.rest() if agents else ():
-        yield Remark(level="info", text=f"Subagent {agent}, called by an unknown tool call:")
-        yield from _of_agent(agent, agents, 1)
+        yield Remark(level="info", text=f"Subagent {agent} (its tool call is unknown):")
+        yield from _subagent_entries(agent, agents, 1)
 
 
 def _entries(messages: Iterable[Message], agents: Agents | None, depth: int) -> Iterator[Entry]:
@@ -140,11 +140,11 @@ def _entries(messages: Iterable[Message], agents: Agents | None, depth: int) -> 
             yield Remark(level=message.type or "info", text=message.text, **common)
         for call in calls_of(message, answers):
             yield _tool(call, common)
-            yield from _of_agent(call.agent_id, agents, depth + 1)
+            yield from _subagent_entries(call.agent_id, agents, depth + 1)
     yield from turn.end()
 
 
-def _of_agent(agent: str | None, agents: Agents | None, depth: int) -> Iterator[Entry]:
+def _subagent_entries(agent: str | None, agents: Agents | None, depth: int) -> Iterator[Entry]:
     file = agents.take(agent) if agents else None
     if file is None:
         return

@@ -38,8 +38,8 @@ _SHORT_ID = re.compile(r"session-.*-([^-]*)\.jsonl?")
 _HEADER = re.compile(rb'"(sessionId|startTime)"\s*:\s*"([^"\\]{1,300})"')
 _HEAD = 4096
 
-# conversation: requests of the conversation and its subagents. other: requests outside it (router, web search,
-# compression, ...). discarded: answers of the conversation that the CLI threw away.
+# conversation: requests of the conversation and its subagents. other: requests outside it (router,
+# web search, compression, ...). discarded: answers of the conversation that the CLI discarded.
 Kind = Literal["conversation", "other", "discarded"]
 
 
@@ -352,7 +352,7 @@ def _read(data: bytes, legacy: bool, requests: dict[str, Request]) -> int:
 
 
 def _end_of_model(data: bytes, position: int, end: int) -> int:
-    """Where the `model` after the tokens ends; 0 if the line has none there."""
+    """Return the end of the `model` field after the tokens; 0 if there is none."""
     tokens_end = data.find(b"}", position, end) + 1
     return (
         data.find(b'"', tokens_end + len(_MODEL), end) + 1 if data.startswith(_MODEL, tokens_end, end) else 0
@@ -362,8 +362,8 @@ def _end_of_model(data: bytes, position: int, end: int) -> int:
 def _read_head(head: bytes, requests: dict[str, Request]) -> bool:
     """Decode only the part of a message before its tool calls.
 
-    With a closing brace added, that part is valid JSON only if the tokens are the message's own, not an argument of
-    a tool.
+    With a closing brace added, that part is valid JSON only if the tokens are the message's own, not
+    an argument of a tool.
     """
     try:
         message = _message.decode(head + b"}")

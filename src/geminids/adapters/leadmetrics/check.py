@@ -146,7 +146,7 @@ def _specified_checks(found: dict[str, Check], options: Options) -> list[Adapter
 
 
 def _other_checks(found: Iterable[Check]) -> list[AdapterCheck]:
-    """Convert other warnings and errors, with codes of ours. A failed plan says why a run would fail."""
+    """Convert other warnings and errors, with our own codes. A failed plan says why a run would fail."""
     converted = []
     for check in found:
         if check.code == "plan" and check.level == "error":

@@ -28,37 +28,37 @@ _NOT_IN_PATHS = re.compile(r"[*?\[\]{}$`!&|;<>()'\"~#\x00-\x1f\x7f]")
 _FILE_TOOLS = tools_with("file_write")
 
 
-def options_for(asked: AgentOptions, base: Options) -> Options:
+def options_for(requested: AgentOptions, base: Options) -> Options:
     """Return our options for a run; raises one `OptionsError` that names each wrong option and list index."""
-    problems = [*_problems(asked)]
+    problems = [*_problems(requested)]
     if problems:
         raise OptionsError(problems)
-    policy = asked.permissions
+    policy = requested.permissions
     fields: dict[str, Any] = {
-        "cwd": asked.cwd,
-        "model": asked.model,
-        "max_turns": asked.max_turns,
-        "max_budget": asked.max_budget_usd,
-        "effort": _EFFORTS.get(asked.effort or "", asked.effort),
-        "resume": asked.resume or None,
+        "cwd": requested.cwd,
+        "model": requested.model,
+        "max_turns": requested.max_turns,
+        "max_budget": requested.max_budget_usd,
+        "effort": _EFFORTS.get(requested.effort or "", requested.effort),
+        "resume": requested.resume or None,
         "approval": "yolo" if policy is not None and policy.mode else None,
     }
     given = {name: value for name, value in fields.items() if value is not None}
-    return make_options(base, **given, permissions=_permissions(asked, base.permissions))
+    return make_options(base, **given, permissions=_permissions(requested, base.permissions))
 
 
-def _permissions(asked: AgentOptions, base: Permissions) -> Permissions:
-    policy = asked.permissions
+def _permissions(requested: AgentOptions, base: Permissions) -> Permissions:
+    policy = requested.permissions
     fields: dict[str, Any] = {}
     if policy is not None and not policy.mode:
         fields = {ours: getattr(policy, theirs) or "ask" for theirs, ours in _CAPABILITIES.items()}
         if policy.writable_paths is not None and policy.file_write == "allow":
             fields["file_write"] = "ask"  # GeminiAdapter decides by the path
-    denied = tuple(asked.disallowed_tools or ())
+    denied = tuple(requested.disallowed_tools or ())
     if denied:
         fields["deny_tools"] = (*base.deny_tools, *(tool for tool in denied if tool not in base.deny_tools))
-    if asked.allowed_tools is not None:
-        fields |= _only(asked.allowed_tools, fields, fields.get("deny_tools", base.deny_tools))
+    if requested.allowed_tools is not None:
+        fields |= _only(requested.allowed_tools, fields, fields.get("deny_tools", base.deny_tools))
     return msgspec.structs.replace(base, **fields)
 
 
@@ -80,17 +80,23 @@ def _only(allowed: tuple[str, ...], fields: dict[str, Any], denied: tuple[str, .
     return {"only_tools": remaining, "allow_tools": remaining, **lifted}
 
 
-def _problems(asked: AgentOptions) -> Iterator[tuple[str, str]]:
+def _problems(requested: AgentOptions) -> Iterator[tuple[str, str]]:
     for name in ("allowed_tools", "disallowed_tools"):
-        for index, tool in enumerate(getattr(asked, name) or ()):
+        for index, tool in enumerate(getattr(requested, name) or ()):
             if problem := _name_problem(tool):
                 yield f"{name}[{index}]", problem
-    if asked.effort is not None and asked.effort not in ("minimal", "low", "medium", "high", *_EFFORTS):
-        yield "effort", f"is {asked.effort!r}; use minimal, low, medium, high, xhigh or max"
-    if asked.max_budget_usd is not None and (problem := dollars(asked.max_budget_usd)):
+    if requested.effort is not None and requested.effort not in (
+        "minimal",
+        "low",
+        "medium",
+        "high",
+        *_EFFORTS,
+    ):
+        yield "effort", f"is {requested.effort!r}; use minimal, low, medium, high, xhigh or max"
+    if requested.max_budget_usd is not None and (problem := dollars(requested.max_budget_usd)):
         yield "max_budget_usd", problem
-    if asked.permissions is not None:
-        yield from _policy_problems(asked.permissions, asked.allowed_tools)
+    if requested.permissions is not None:
+        yield from _policy_problems(requested.permissions, requested.allowed_tools)
 
 
 def _policy_problems(policy: PermissionPolicy, allowed: tuple[str, ...] | None) -> Iterator[tuple[str, str]]:
@@ -137,7 +143,7 @@ def writable_folders(policy: PermissionPolicy | None, cwd: str) -> tuple[Path, .
     return tuple(Path(os.path.realpath(Path(cwd, *part))) for part in parts)
 
 
-def is_within(asked: PermissionAsked, folders: tuple[Path, ...]) -> bool:
+def is_within(request: PermissionAsked, folders: tuple[Path, ...]) -> bool:
     """Whether a call would write only to these folders, with links resolved."""
-    paths = [Path(os.path.realpath(Path(asked.cwd or ".", path))) for path in asked.paths]
+    paths = [Path(os.path.realpath(Path(request.cwd or ".", path))) for path in request.paths]
     return bool(paths) and all(any(path.is_relative_to(folder) for folder in folders) for path in paths)

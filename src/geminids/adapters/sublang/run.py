@@ -186,7 +186,7 @@ def _member(payload: Any, name: str, in_json: str) -> str | None:
 
 
 class AgentInstance:
-    """One agent of a team. It runs once at a time; by default each run resumes the session of the last."""
+    """One agent of a team. Only one run at a time; by default each run resumes the session of the last."""
 
     def __init__(
         self, adapter: AgentAdapter, defaults: AgentOptions | None = None, *, role: str | None = None

@@ -43,7 +43,7 @@ class _Order:
         self._held: Message | None = None
         self._following: list[Message] = []
         self._gathered: Message | None = None
-        self._loose: dict[str, dict[str, Any]] = {}
+        self._unplaced: dict[str, dict[str, Any]] = {}
         self._placed: set[str] = set()
         """The calls that are in a message already."""
 
@@ -69,23 +69,23 @@ class _Order:
                 yield message
 
     def release(self, until: str | None) -> Iterator[Message]:
-        """Yield the answer with the calls that its results name, and the calls of its time without a result."""
+        """Yield the held answer with its calls: those in its results, and those of its time without one."""
         held, self._held = self._held, None
         if held is None:
             return
         following, self._following = self._following, []
         calls = [call for results in following for call in self._answered(results)]
-        for name, call in list(self._loose.items()):
+        for name, call in list(self._unplaced.items()):
             at = _text(call.get("timestamp"))
             if until is None or (at and until and held.timestamp <= at <= until):
-                calls.append(self._loose.pop(name))
+                calls.append(self._unplaced.pop(name))
         yield _with_calls(held, calls) if calls else held
         yield from following
 
     def end(self) -> Iterator[Message]:
         yield from self.release(None)
-        if self._loose and self._gathered is not None:
-            yield _with_calls(self._gathered, list(self._loose.values()))
+        if self._unplaced and self._gathered is not None:
+            yield _with_calls(self._gathered, list(self._unplaced.values()))
 
     def _gather(self, message: Message, held: Message) -> Iterator[Message]:
         """Take the calls of the message that has them all. That message itself is not yielded."""
@@ -101,19 +101,19 @@ class _Order:
                 # The CLI dropped its turn after an API error.
                 gone.append(call)
             else:
-                self._loose[name] = call
+                self._unplaced[name] = call
         if gone:
             yield _with_calls(message, gone)
 
     def _keep_answers(self, message: Message) -> None:
         """Keep the results that the CLI wrote on resume: those of all gathered calls in one message."""
         for name, part in _answers(message):
-            if name in self._loose:
-                _put_result(self._loose[name], part)
+            if name in self._unplaced:
+                _put_result(self._unplaced[name], part)
 
     def _answered(self, results: Message) -> Iterator[dict[str, Any]]:
         for name, part in _answers(results):
-            call = self._loose.pop(name, None)
+            call = self._unplaced.pop(name, None)
             if call is None:
                 if name in self._placed:
                     continue
@@ -162,12 +162,12 @@ def _calls_in(message: Message) -> list[dict[str, Any]]:
     if isinstance(stored, list):
         return [dict(call) for call in stored if isinstance(call, dict)]
     if message.tool_calls:
-        return [_plain(call) for call in message.tool_calls]
+        return [_as_dict(call) for call in message.tool_calls]
     calls = (_dict_in(part, "functionCall") for part in message.parts)
     return [dict(call) for call in calls if call is not None]
 
 
-def _plain(call: ToolCall) -> dict[str, Any]:
+def _as_dict(call: ToolCall) -> dict[str, Any]:
     value: dict[str, Any] = msgspec.to_builtins(call)
     return value
 
@@ -221,7 +221,7 @@ def _checkpoint(messages: list[Message]) -> bytes:
 
 
 def _append(file: Path, line: bytes, *, whole: bool) -> None:
-    """Append with one write, after a possibly cut-off last line of a killed process."""
+    """Append a line with one write. A killed process may have left the last line unfinished."""
     fd = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
     with os.fdopen(fd, "ab", buffering=0) as out:
         out.write(line if whole else b"\n" + line)

@@ -84,7 +84,7 @@ class Salvaged:
                 marks.discard(message.id)
 
     def _rewind(self, message_id: str) -> None:
-        """Mark what the user took back with `/rewind`. A rewind to an unknown message is damage: ignore it."""
+        """Mark messages that `/rewind` took back. Ignore a rewind to an unknown message: that is damage."""
         if message_id in self.messages:
             for known in reversed(self.messages):
                 self.rewound.add(known)
