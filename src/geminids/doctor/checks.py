@@ -103,17 +103,17 @@ def node(context: CheckContext) -> Check:
     """Check which Node runs the CLI."""
     gemini = context.gemini
     if isinstance(gemini, Gemini):
-        found = gemini.node
-        if found is None:
+        program = gemini.node
+        if program is None:
             return Check("node", "ok", f"not needed: {gemini.entry} is an executable")
     elif isinstance(gemini, NodeMissing):
         return Check("node", "error", _with_candidates(gemini), gemini.hint)
     else:
         try:
-            found = find_node(context.places, environ=context.env)
+            program = find_node(context.places, environ=context.env)
         except NodeMissing as error:
             return Check("node", "error", _with_candidates(error), error.hint)
-    return Check("node", "ok", f"{found.version} at {found.path} ({found.origin})")
+    return Check("node", "ok", f"{program.version} at {program.path} ({program.origin})")
 
 
 def cli(context: CheckContext) -> Check:
@@ -233,22 +233,22 @@ def orphans(context: CheckContext) -> Check:
         )
 
     forget_kept(context.places)
-    found = find_orphans(context.places)
+    survey = find_orphans(context.places)
     parts = []
-    if found.orphans:
-        parts.append(f"{_count(found.orphans)} left by a dead host{listed(found.orphans)}")
-    if found.kept:
-        parts.append(f"{_count(found.kept)} kept by a run on purpose{listed(found.kept)}")
-    if found.sheltered:
+    if survey.orphans:
+        parts.append(f"{_count(survey.orphans)} left by a dead host{listed(survey.orphans)}")
+    if survey.kept:
+        parts.append(f"{_count(survey.kept)} kept by a run on purpose{listed(survey.kept)}")
+    if survey.sheltered:
         kind = "of a dead host inside a live run, which ends it when it finishes"
-        parts.append(f"{_count(found.sheltered)} {kind}{listed(found.sheltered)}")
-    if found.elsewhere:
+        parts.append(f"{_count(survey.sheltered)} {kind}{listed(survey.sheltered)}")
+    if survey.elsewhere:
         kind = (
             "left by a dead host with another GEMINIDS_HOME; run the doctor with that GEMINIDS_HOME to end it"
         )
-        parts.append(f"{_count(found.elsewhere)} {kind}{listed(found.elsewhere)}")
+        parts.append(f"{_count(survey.elsewhere)} {kind}{listed(survey.elsewhere)}")
     detail = "\n".join(parts) or "there are no processes of dead hosts"
-    if found.orphans:
+    if survey.orphans:
         return Check("orphans", "warning", detail, "End them with: geminids doctor --end-orphans")
     return Check("orphans", "info" if parts else "ok", detail)
 

@@ -68,11 +68,11 @@ async def test_environment(
     options, limit, problems = _options(config)
     # The values of a template come with a run; there are none here.
     options = msgspec.structs.replace(options, template=None)
-    found = {check.code: check for check in await check_environment(options)}
+    findings = {check.code: check for check in await check_environment(options)}
     if any(problem.code == "gemini_cwd_invalid" for problem in problems):
-        found.pop("cwd", None)  # already in `problems`; this check is of the substitute folder
-    checks = [*problems, *_specified_checks(found, options), *_other_checks(found.values())]
-    if probe and _is_ready(checks, found):
+        findings.pop("cwd", None)  # already in `problems`; this check is of the substitute folder
+    checks = [*problems, *_specified_checks(findings, options), *_other_checks(findings.values())]
+    if probe and _is_ready(checks, findings):
         checks.append(await _probe(probe_options(options, limit)))
     return _result(checks)
 
@@ -119,9 +119,9 @@ def _problem(name: str, text: str) -> AdapterCheck:
     return AdapterCheck(code=code, level="error", message=f"{name}: {text}", hint="Fix this field.")
 
 
-def _specified_checks(found: dict[str, Check], options: Options) -> list[AdapterCheck]:
+def _specified_checks(findings: dict[str, Check], options: Options) -> list[AdapterCheck]:
     """Convert the checks that have codes in the specification: folder, instructions, CLI and sign-in."""
-    cwd, cli, auth = found.get("cwd"), found.get("cli"), found.get("auth")
+    cwd, cli, auth = findings.get("cwd"), findings.get("cli"), findings.get("auth")
     converted = []
     if cwd is not None:
         valid = cwd.level != "error"
@@ -135,7 +135,7 @@ def _specified_checks(found: dict[str, Check], options: Options) -> list[Adapter
     if cli is not None and cli.level == "ok":
         converted.append(_convert(cli, "gemini_command_resolvable", "info"))
     else:
-        cause = found.get("node") if cli is None or cli.level == "skipped" else cli
+        cause = findings.get("node") if cli is None or cli.level == "skipped" else cli
         converted.append(_convert(cause or cli, "gemini_command_unresolvable", "error"))
     if auth is not None and auth.level != "skipped":
         present = auth.level in ("ok", "info")
@@ -145,10 +145,10 @@ def _specified_checks(found: dict[str, Check], options: Options) -> list[Adapter
     return converted
 
 
-def _other_checks(found: Iterable[Check]) -> list[AdapterCheck]:
+def _other_checks(findings: Iterable[Check]) -> list[AdapterCheck]:
     """Convert other warnings and errors, with our own codes. A failed plan says why a run would fail."""
     converted = []
-    for check in found:
+    for check in findings:
         if check.code == "plan" and check.level == "error":
             converted.append(_convert(check, "gemini_run_refused", "error"))
         elif check.code not in _SPECIFIED and check.level in _LEVELS:
@@ -156,8 +156,8 @@ def _other_checks(found: Iterable[Check]) -> list[AdapterCheck]:
     return converted
 
 
-def _is_ready(checks: list[AdapterCheck], found: dict[str, Check]) -> bool:
-    plan = found.get("plan")
+def _is_ready(checks: list[AdapterCheck], findings: dict[str, Check]) -> bool:
+    plan = findings.get("plan")
     return all(check.level != "error" for check in checks) and plan is not None and plan.level == "ok"
 
 

@@ -87,7 +87,7 @@ class AdapterExecutionContext(msgspec.Struct, frozen=True, kw_only=True, rename=
 def variables_of(given: AdapterExecutionContext) -> dict[str, str]:
     """Return the template variables: the names of both systems, and every text of the context."""
     agent = given.agent
-    made = {
+    standard = {
         "agentId": agent.id,
         "agent.id": agent.id,
         "agent.name": agent.name,
@@ -101,7 +101,7 @@ def variables_of(given: AdapterExecutionContext) -> dict[str, str]:
     texts = dict(_texts(given.context, _MAX_DEPTH))
     own = {f"context.{name}": text for name, text in texts.items()}
     named = {name: texts[name] for name in ("tenantId", "tenant.name", "agent.name") if name in texts}
-    return own | named | {name: text for name, text in made.items() if text is not None}
+    return own | named | {name: text for name, text in standard.items() if text is not None}
 
 
 def stored_session(runtime: AdapterRuntime, cwd: str) -> tuple[str | None, str | None]:

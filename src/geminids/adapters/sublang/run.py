@@ -212,22 +212,22 @@ class AgentInstance:
                 f"{self.role or self.adapter.agent} is already running",
                 hint="Read that run to its end, or create another instance.",
             )
-        self._active = mine = object()
+        self._active = this_run = object()
         merged = merge_options(self.defaults, options, self._token)
         events = run_adapter(self.adapter, prompt, merged, self._keep)
         try:
             async for event in events:
                 if event.type == "done":
                     # The caller may start the next run as soon as it has the `done`.
-                    self._release(mine)
+                    self._release(this_run)
                 yield event if event.role == self.role else msgspec.structs.replace(event, role=self.role)
         finally:
-            self._release(mine)
+            self._release(this_run)
             await events.aclose()  # type: ignore[attr-defined]
 
     def _keep(self, token: str | None) -> None:
         self._token = token
 
-    def _release(self, mine: object) -> None:
-        if self._active is mine:
+    def _release(self, this_run: object) -> None:
+        if self._active is this_run:
             self._active = None

@@ -101,18 +101,18 @@ def salvage(data: bytes, salvaged: Salvaged) -> None:
             salvaged.add(message)
         return
     torn: list[bytes] = []
-    offset = began = 0
+    offset = torn_at = 0
     for line in data.split(b"\n"):
         record = decode_record(line) if line else None
         if record is None:
-            began = began if torn else offset
+            torn_at = torn_at if torn else offset
             torn.append(line)
         else:
-            _take_torn(b"\n".join(torn), began, salvaged)
+            _take_torn(b"\n".join(torn), torn_at, salvaged)
             torn.clear()
             salvaged.add(record)
         offset += len(line) + 1
-    _take_torn(b"\n".join(torn), began, salvaged)
+    _take_torn(b"\n".join(torn), torn_at, salvaged)
 
 
 def _take_torn(data: bytes, offset: int, salvaged: Salvaged) -> None:
