@@ -17,7 +17,7 @@ def test_modes() -> None:
     assert set(PERMISSION_MODES) == {"default", "plan", "acceptEdits", "bypassPermissions"}
     result = execute_sync("hello", permission_mode="yes")
     assert (result.success, result.exit_code) == (False, -1)
-    assert "permission_mode: 'yes' is none of default, plan, acceptEdits, bypassPermissions" in (
+    assert "permission_mode: 'yes' is not one of default, plan, acceptEdits, bypassPermissions" in (
         result.error or ""
     )
     assert execute_sync("hello", permission_mode=["plan"]).exit_code == -1  # type: ignore[arg-type]

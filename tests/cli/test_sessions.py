@@ -306,12 +306,12 @@ def test_a_file_from_elsewhere_is_rescued_into_a_folder(here: Here) -> None:
     ("words", "said"),
     [
         (("show", "deadbeef"), "Looked in "),
-        (("show", "0e8b0bd5"), "Do you mean 0e8b0bd4-"),
+        (("show", "0e8b0bd5"), "Did you mean 0e8b0bd4-"),
         (("show", "./none.jsonl"), "there is no file"),
         (("show", "./some.txt"), "would find no session in it"),
         pytest.param(("show", "."), None, marks=pytest.mark.deep),
         pytest.param(("export", "/dev/null", "--format", "html"), "cannot be read", marks=pytest.mark.deep),
-        (("rescue", "./some.txt"), "nothing in it can be resumed"),
+        (("rescue", "./some.txt"), "contains no message that can be resumed"),
     ],
 )
 def test_what_is_not_there(here: Here, words: tuple[str, ...], said: str | None) -> None:
@@ -331,7 +331,7 @@ def test_an_ambiguous_beginning(here: Here) -> None:
     told = here.refused(1, "show", "samesam")
     assert "samesam1-" in told
     assert "samesam2-" in told
-    assert "Give more of the id" in told
+    assert "Use more characters of the id" in told
 
 
 @pytest.mark.parametrize(

@@ -174,7 +174,7 @@ def test_an_older_release_is_an_error_with_the_remedy(machine: Machine) -> None:
     ("env", "level", "said"),
     [
         ({}, "error", "no sign-in was found"),
-        ({"GOOGLE_API_KEY": KEY}, "error", "GOOGLE_API_KEY alone selects nothing"),
+        ({"GOOGLE_API_KEY": KEY}, "error", "GOOGLE_API_KEY alone is not enough"),
         ({"GEMINI_API_KEY": KEY}, "ok", "API key (GEMINI_API_KEY)"),
         (
             {"GOOGLE_GENAI_USE_VERTEXAI": "true", "GOOGLE_API_KEY": KEY},
@@ -273,7 +273,7 @@ def test_key_in_an_env_file(machine: Machine, tmp_path: Path, where: str) -> Non
         assert check == ok
     else:
         assert check.level == "error"
-        assert f"{file} has one, which is ignored" in check.detail
+        assert f"the sign-in in {file} is ignored" in check.detail
         assert f"--env-file {file}" in (check.hint or "")
 
 
@@ -426,7 +426,7 @@ def test_orphans(machine: Machine) -> None:
             (machine.places.kept / "run-kept").touch()
             check = machine.look()["orphans"]
             assert check.level == "info"
-            assert f"{process.pid}, " in check.detail.partition("kept on purpose")[2]
+            assert f"{process.pid}, " in check.detail.partition("kept by a run on purpose")[2]
         finally:
             process.kill()
 

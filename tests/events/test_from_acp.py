@@ -212,9 +212,10 @@ def test_a_call_that_is_asked_for_begins_there() -> None:
 
 def test_a_call_that_nobody_told_of_comes_from_the_journal() -> None:
     """An unknown tool, and one that a policy denies: start and end at once, and once only."""
-    untold: list[str] = []
+    unrecorded: list[str] = []
     _, translator = _made(
-        why_not=lambda tool, _: "fetch is denied" if tool == "web_fetch" else None, untold=untold.append
+        why_not=lambda tool, _: "fetch is denied" if tool == "web_fetch" else None,
+        on_unrecorded=unrecorded.append,
     )
     translator.translate(_tool("tool_call", "glob__1", status="completed"))
     results = (
@@ -229,7 +230,7 @@ def test_a_call_that_nobody_told_of_comes_from_the_journal() -> None:
     assert isinstance(unknown, ToolFinished) and (unknown.id, unknown.status) == ("nonesuch__1", "failed")
     assert isinstance(denied, ToolFinished) and (denied.id, denied.status) == ("web_fetch__1", "denied")
     assert denied.error == 'fetch is denied (Gemini CLI: Tool "web_fetch" not found.)'
-    assert untold == ["nonesuch__1", "web_fetch__1"], "the journal has no record of them to wait for"
+    assert unrecorded == ["nonesuch__1", "web_fetch__1"], "the journal has no record of them to wait for"
     assert [event.turn for event in (*told, text)] == [1, 1, 1, 1, 2]
     translator.given(results)
     assert translator.finish() == []

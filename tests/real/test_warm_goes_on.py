@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from geminids import Notice, Started, sessions
-from geminids.sessions.transcript import Prompt, Said, Tool, entries
+from geminids.sessions.transcript import AgentText, Prompt, Tool, entries
 from geminids.warm.pool import Pool
 
 pytestmark = pytest.mark.real
@@ -83,8 +83,8 @@ def _brief(world: Any, session: str) -> list[str]:
     for entry in entries(stored.messages):
         if isinstance(entry, Prompt):
             told.append(f"> {entry.text[-20:]}")
-        elif isinstance(entry, Said | Tool):
-            told.append(entry.text if isinstance(entry, Said) else entry.name)
+        elif isinstance(entry, AgentText | Tool):
+            told.append(entry.text if isinstance(entry, AgentText) else entry.name)
     return told
 
 

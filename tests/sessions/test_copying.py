@@ -49,7 +49,7 @@ def test_a_copy_up_to_a_message(shelf: Any) -> None:
     assert [message.id for message in made.messages][1:] == ["u0", "g0", "u1", "g1"]
     with pytest.raises(SessionError, match="no message 'g9'"):
         sessions.fork(A, shelf.project, at="g9", **shelf.where)
-    with pytest.raises(SessionError, match="nothing that the CLI could resume"):
+    with pytest.raises(SessionError, match="no message that the CLI can resume"):
         sessions.fork(A, shelf.project, at=f"c-{A}", **shelf.where)
     assert len(sessions.find(shelf.project, **shelf.where)) == 2
 
@@ -61,7 +61,7 @@ def test_a_disk_that_is_full_is_told(shelf: Any) -> None:
     ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
     try:
-        with pytest.raises(SessionError, match="cannot be written"):
+        with pytest.raises(SessionError, match="cannot write"):
             sessions.fork(A, shelf.project, **shelf.where)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)

@@ -57,10 +57,10 @@ def test_one_that_is_not_there_says_where_it_looked(both: Any) -> None:
     assert caught.value.nearest[0] == A
     assert caught.value.looked == (str(both.chats()), str(both.hashed()))
     assert str(both.chats()) in str(caught.value)
-    assert f"Do you mean {A}" in str(caught.value)
-    with pytest.raises(SessionNotFound, match="There are 2 sessions, the newest is aaaaabbb"):
+    assert f"Did you mean {A}" in str(caught.value)
+    with pytest.raises(SessionNotFound, match="There are 2 sessions; the newest is aaaaabbb"):
         _load(both, "zzzzzzzz")
-    with pytest.raises(SessionNotFound, match="no folder for sessions yet"):
+    with pytest.raises(SessionNotFound, match="no session folder yet"):
         _load(both, A, "/elsewhere")
     with pytest.raises(SessionNotFound, match="there is no session of"):
         _load(both, "latest", "/elsewhere")

@@ -78,7 +78,7 @@ def test_a_name_that_is_no_session_id_is_refused(places: Places, bad: str) -> No
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     """One clear error with what to do."""
     (tmp_path / "file").touch()
-    with pytest.raises(SessionError, match="cannot be locked") as caught:
+    with pytest.raises(SessionError, match="cannot lock") as caught:
         try_hold(ID, "run-1", places=Places(tmp_path / "file"))
     assert "GEMINIDS_HOME" in str(caught.value)
 
@@ -89,7 +89,7 @@ def test_a_link_in_the_place_of_the_file_is_not_followed(places: Places, tmp_pat
     victim.write_text("mine")
     places.locks.mkdir(parents=True)
     (places.locks / f"gemini-{ID}").symlink_to(victim)
-    with pytest.raises(SessionError, match="cannot be locked"):
+    with pytest.raises(SessionError, match="cannot lock"):
         try_hold(ID, "run-1", places=places)
     assert victim.read_text() == "mine"
 

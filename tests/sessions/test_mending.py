@@ -10,7 +10,7 @@ import pytest
 
 from geminids.gemini.protocol.journal.records import Message
 from geminids.gemini.protocol.journal.replay import replay
-from geminids.sessions.repair.reorder_acp import in_true_order, mend
+from geminids.sessions.repair.reorder_acp import in_true_order, repair_order
 from geminids.sessions.transcript import TurnEnd, entries
 from recordings import all_files, recorded
 
@@ -34,7 +34,7 @@ def test_what_the_session_says_stays(tmp_path: Path, prompt: str, cut: int) -> N
     data = file.read_bytes()
     file.write_bytes(data[: len(data) - cut])
     before = replay(data.split(b"\n"))
-    assert mend(file)
+    assert repair_order(file)
     after = replay(file.read_bytes().split(b"\n"))
     assert file.read_bytes().startswith(data)
     shown = [one for one in entries(after.messages) if not isinstance(one, TurnEnd)]
@@ -42,7 +42,7 @@ def test_what_the_session_says_stays(tmp_path: Path, prompt: str, cut: int) -> N
     assert [*map(id, in_true_order(after.messages))] == [*map(id, after.messages)]
     answered = [name for one in after.messages for name in _answered(one)]
     assert len(answered) == len(set(answered)) > 1
-    assert not mend(file)
+    assert not repair_order(file)
     assert after.header == before.header or after.header is not None
 
 
@@ -55,11 +55,11 @@ def test_other_sessions_are_not_touched(tmp_path: Path) -> None:
             continue
         file = Path(shutil.copy(source, tmp_path / f"{number}-{source.name}"))
         os.utime(file, (1, 1))
-        assert not mend(file), source
+        assert not repair_order(file), source
         assert (file.read_bytes(), file.stat().st_mtime) == (source.read_bytes(), 1), source
 
 
 def test_a_file_that_cannot_be_written_is_left(tmp_path: Path) -> None:
     """Nothing is raised, for what is no file either."""
-    assert not mend(tmp_path / "missing.jsonl")
-    assert not mend(tmp_path)
+    assert not repair_order(tmp_path / "missing.jsonl")
+    assert not repair_order(tmp_path)

@@ -15,7 +15,7 @@ from geminids.gemini.protocol.journal.replay import replay
 from geminids.gemini.protocol.journal.stream import open_journal
 from geminids.sessions.loader import locate
 from geminids.sessions.repair.reorder_acp import in_true_order
-from geminids.sessions.transcript import Entry, Prompt, Said, Tool, entries
+from geminids.sessions.transcript import AgentText, Entry, Prompt, Tool, entries
 from recordings import all_files, recorded
 
 _ALL_OF_IT = [
@@ -45,7 +45,7 @@ def _brief(shown: list[Entry]) -> list[str]:
     for entry in shown:
         if isinstance(entry, Prompt):
             told.append(f"> {entry.text}")
-        elif isinstance(entry, Said):
+        elif isinstance(entry, AgentText):
             told.append(entry.text)
         elif isinstance(entry, Tool):
             told.append(f"{entry.name} {entry.status}")

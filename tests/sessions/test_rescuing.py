@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from geminids import sessions
 from geminids.errors import SessionDamaged, SessionError
-from geminids.sessions.repair.salvage import Haul, salvage
+from geminids.sessions.repair.salvage import Salvaged, salvage
 
 A = "aaaaaaaa-7033-438d-a978-a361d8031f47"
 ALL = ["u0", "g0", "u1", "g1", "u2", "g2"]
@@ -167,9 +167,9 @@ def test_a_file_from_elsewhere_is_put_into_a_project(shelf: Any, tmp_path: Path)
     shelf.journal(shelf.chats(), "other-session")
     copy = tmp_path / "saved.jsonl"
     copy.write_bytes(_cut(shelf.journal(tmp_path, A, turns=3).read_bytes()))
-    with pytest.raises(SessionError, match="no project's folder"):
+    with pytest.raises(SessionError, match="not in a session folder of a project"):
         sessions.rescue(copy, **shelf.where)
-    with pytest.raises(SessionError, match="no folder for sessions yet"):
+    with pytest.raises(SessionError, match="no session folder yet"):
         sessions.rescue(copy, "/elsewhere", **shelf.where)
     report = sessions.rescue(copy, shelf.project, **shelf.where)
     assert sessions.exists(report.session_id, shelf.project, **shelf.where)
@@ -182,7 +182,7 @@ def test_where_nothing_is_left_nothing_is_made(shelf: Any, data: bytes) -> None:
     """One clear error."""
     file = shelf.chats() / f"session-2026-10-01T10-00-{A[:8]}.jsonl"
     file.write_bytes(data)
-    with pytest.raises(SessionDamaged, match="nothing in it can be resumed"):
+    with pytest.raises(SessionDamaged, match="contains no message that can be resumed"):
         sessions.rescue(file, **shelf.where)
     assert list(shelf.chats().iterdir()) == [file]
 
@@ -204,7 +204,7 @@ def test_a_megabyte_of_anything_takes_linear_time(piece: bytes) -> None:
     """No bytes make the search quadratic."""
     data = piece * (1_000_000 // len(piece))
     began = time.process_time()
-    salvage(data, Haul())
+    salvage(data, Salvaged())
     assert time.process_time() - began < 20
 
 

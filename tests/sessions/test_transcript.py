@@ -15,10 +15,10 @@ from geminids.gemini.protocol.journal.records import Message, decode_message
 from geminids.gemini.protocol.journal.stream import open_journal
 from geminids.sessions.transcript import (
     Agents,
+    AgentText,
     Entry,
     Prompt,
     Remark,
-    Said,
     Thought,
     Tool,
     TurnEnd,
@@ -52,16 +52,16 @@ def test_a_session_of_each_release(version: str) -> None:
     assert kinds == [
         "Prompt",
         "Thought",
-        "Said",
+        "AgentText",
         ("read_file", "ok", None),
         ("write_file", "ok", None),
         ("run_shell_command", "ok", 3),
         ("read_file", "failed", None),
         "Thought",
-        "Said",
+        "AgentText",
         "TurnEnd",
         "Prompt",
-        "Said",
+        "AgentText",
         "TurnEnd",
     ]
     thought = next(entry for entry in found if isinstance(entry, Thought))
@@ -95,7 +95,7 @@ def test_a_subagent_stands_behind_its_call(version: str) -> None:
         (1, ("read_file", "ok", None)),
         (1, ("complete_task", "ok", None)),
         (1, "TurnEnd"),
-        (0, "Said"),
+        (0, "AgentText"),
         (0, "TurnEnd"),
     ]
 
@@ -158,7 +158,7 @@ def test_sessions_of_0_11() -> None:
     for file in sorted((FIXTURES / "full").glob("*.json")):
         kinds = {type(entry) for entry in _read(file)}
         assert Prompt in kinds, file
-        assert kinds & {Tool, Said}, file
+        assert kinds & {Tool, AgentText}, file
 
 
 def test_every_recording_can_be_read() -> None:
@@ -210,4 +210,4 @@ def test_nothing_in_a_message_raises(records: list[dict[str, Any]]) -> None:
 def test_a_hostile_session_is_only_text() -> None:
     """It has the entries that it should have."""
     kinds = [type(entry).__name__ for entry in entries(hostile_session.messages())]
-    assert kinds == ["Prompt", "Thought", "Said", "Tool", "Tool", "Tool", "Remark", "TurnEnd"]
+    assert kinds == ["Prompt", "Thought", "AgentText", "Tool", "Tool", "Tool", "Remark", "TurnEnd"]

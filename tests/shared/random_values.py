@@ -14,7 +14,6 @@ from geminids.events.model import (
     EndedProcess,
     Event,
     Finished,
-    Lane,
     Level,
     ModelUsage,
     Notice,
@@ -30,6 +29,7 @@ from geminids.events.model import (
     ToolKind,
     ToolStarted,
     ToolStatus,
+    Transport,
     Usage,
 )
 from geminids.outcome import FAILURE_KINDS, OUTCOMES, Failure
@@ -158,7 +158,7 @@ FIELDS: dict[type[Event], dict[str, st.SearchStrategy[Any]]] = {
         "model": maybe_text,
         "cwd": texts,
         "cli_version": maybe_text,
-        "lane": _one_of(Lane),
+        "lane": _one_of(Transport),
         "pid": st.integers(0, 99999),
         "approval": st.sampled_from((None, "default", "auto_edit", "yolo", "plan", "")),
         "prompt": maybe_text,

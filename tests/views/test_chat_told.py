@@ -7,7 +7,7 @@ from typing import Any
 
 from geminids.events.cost import Cost
 from geminids.events.model import ModelUsage, Thought, Usage
-from geminids.sessions.transcript import Entry, Prompt, Said
+from geminids.sessions.transcript import AgentText, Entry, Prompt
 from geminids.views.terminal import chat_history as chat_told
 
 
@@ -60,11 +60,11 @@ def test_the_last_exchange_is_short() -> None:
     long = "\n".join(f"row {number}" for number in range(9))
     told: list[Entry] = [
         Prompt(text="first"),
-        Said(text="one"),
+        AgentText(text="one"),
         Prompt(text="second\nquestion"),
-        Said(text="let me see"),
-        Said(text=long),
-        Said(text="of an agent", depth=1),
+        AgentText(text="let me see"),
+        AgentText(text=long),
+        AgentText(text="of an agent", depth=1),
     ]
     lines = [line.plain for line in chat_told.last_exchange(told)]
     assert lines[:2] == ["> second question", "row 0"]

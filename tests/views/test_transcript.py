@@ -9,7 +9,7 @@ import pytest
 
 import hostile_session
 from geminids.events.model import Change
-from geminids.sessions.transcript import Entry, Prompt, Remark, Said, Thought, Tool, TurnEnd, entries
+from geminids.sessions.transcript import AgentText, Entry, Prompt, Remark, Thought, Tool, TurnEnd, entries
 from geminids.views.transcript.transcript import TranscriptView
 
 _DIFF = (
@@ -18,7 +18,7 @@ _DIFF = (
 _TALK: list[Entry] = [
     Prompt(message="47a465fa-c640", text="Mend it.\nPlease."),
     Thought(subject="Look first", text="I read\nthe file."),
-    Said(text="**I** will look.\n"),
+    AgentText(text="**I** will look.\n"),
     Tool(id="1", name="read_file", title="Read a.py", status="ok", output="1\n2\n3\n4\n5\n"),
     Tool(id="2", name="run_shell_command", title="pytest", status="ok", exit_code=1, output="no\n"),
     Tool(
@@ -31,7 +31,7 @@ _TALK: list[Entry] = [
     ),
     Tool(id="4", name="x", title="rm -rf /", status="denied", error="denied by policy"),
     Prompt(text="In the agent", depth=1),
-    Said(text="Seen.", depth=1),
+    AgentText(text="Seen.", depth=1),
     Remark(level="error", text="Oops."),
     TurnEnd(models=("g-pro",), requests=2, input=1200, cached=200, output=12, thinking=5),
 ]
@@ -108,5 +108,5 @@ def test_nothing_steers_the_terminal(full: bool) -> None:
 
 def test_a_turn_of_which_nothing_is_known_is_not_told() -> None:
     """A checkpoint has no tokens."""
-    seen: Any = _shown([Said(text="x"), TurnEnd()])
+    seen: Any = _shown([AgentText(text="x"), TurnEnd()])
     assert "token" not in seen

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import hostile_session
 from geminids.gemini.protocol.journal.stream import open_journal
-from geminids.sessions.transcript import Agents, Entry, Prompt, Remark, Said, Thought, Tool, entries
+from geminids.sessions.transcript import Agents, AgentText, Entry, Prompt, Remark, Thought, Tool, entries
 from geminids.views.transcript.html import html
 from recordings import recorded
 
@@ -76,7 +76,7 @@ def test_no_text_gets_out_of_its_place(text: str) -> None:
     talk: list[Entry] = [
         Prompt(text=text),
         Thought(subject=text, text=text, depth=1),
-        Said(text=text),
+        AgentText(text=text),
         Remark(level=text, text=text),
         Tool(id=text, name=text, title=text, status="ok", output=text, error=text),
     ]
@@ -85,7 +85,7 @@ def test_no_text_gets_out_of_its_place(text: str) -> None:
 
 def test_code_and_bold_are_shown_as_such() -> None:
     """Blocks of code, code, bold and headings; the rest as it is."""
-    said = Said(text="# Plan\nuse `a<b` **now**\n```py\nx < 1\n```\n[l](https://x.y)")
+    said = AgentText(text="# Plan\nuse `a<b` **now**\n```py\nx < 1\n```\n[l](https://x.y)")
     text = "".join(html("t", "f", [said]))
     assert (
         "<b>Plan</b>\nuse <code>a&lt;b</code> <b>now</b><pre>x &lt; 1\n</pre>[l](https://x.y)</div>" in text

@@ -12,7 +12,7 @@ from markdown_it import MarkdownIt
 
 import hostile_session
 from geminids.gemini.protocol.journal.stream import open_journal
-from geminids.sessions.transcript import Entry, Prompt, Remark, Said, Thought, Tool, entries
+from geminids.sessions.transcript import AgentText, Entry, Prompt, Remark, Thought, Tool, entries
 from geminids.views.transcript.markdown import markdown, sanitised
 from recordings import recorded
 
@@ -90,12 +90,12 @@ def test_no_text_brings_html_in(text: str, other: str, depth: int) -> None:
     """Code is not touched where it certainly is code; else a tag is shown as text, and no text changes the next."""
     talk: list[Entry] = [
         Prompt(text=text, depth=depth),
-        Said(text=other, depth=depth),
-        Said(text=text, depth=depth),
+        AgentText(text=other, depth=depth),
+        AgentText(text=text, depth=depth),
         Thought(subject=text, text=other, depth=depth),
         Remark(level="info", text=text),
         Tool(id="t", name="x", title=text, status="ok", output=other, depth=depth),
-        Said(text="end"),
+        AgentText(text="end"),
     ]
     document = _written(talk)
     found = _rendered(document)

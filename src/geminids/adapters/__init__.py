@@ -1,12 +1,12 @@
-"""Run agents through the interfaces of other systems: one module per system, a registry, and parallel runs.
+"""Run agents through the interfaces of other systems: one module per system, a registry, parallel runs.
 
 from geminids import adapters
 
 async for event in adapters.run_agent("gemini", "Fix the test."):
     print(event.type)
 
-`leadmetrics`, `sublang` and `agent_cli_sdk` have the names of their systems. Names are loaded when they are first used:
-`execute` starts the CLI before an event loop is imported.
+`leadmetrics`, `sublang` and `agent_cli_sdk` contain the names of their systems. Names are loaded on first use,
+because `execute` starts the CLI before it imports an event loop.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 _SYSTEMS = ("agent_cli_sdk", "leadmetrics", "sublang")
-_IN_PARALLEL = ("AgentTask", "run_parallel")
+_PARALLEL_NAMES = ("AgentTask", "run_parallel")
 
 
 def __getattr__(name: str) -> Any:
@@ -39,5 +39,5 @@ def __getattr__(name: str) -> Any:
         return import_module(f"geminids.adapters.{name}")
     if name not in __all__:
         raise AttributeError(f"module 'geminids.adapters' has no attribute {name!r}")
-    module = "parallel" if name in _IN_PARALLEL else "registry"
+    module = "parallel" if name in _PARALLEL_NAMES else "registry"
     return getattr(import_module(f"geminids.adapters.{module}"), name)

@@ -1,4 +1,4 @@
-"""agent-cli-sdk's interface: run a prompt to its end (`execute`), and ask what the CLI supports (`capabilities`)."""
+"""agent-cli-sdk's interface: run a prompt (`execute`), and list what the CLI supports (`capabilities`)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def execute(
     on_permission: OnPermission | None = None,
     **fields: Any,
 ) -> Executed:
-    """Run the agent to its end. A failed run and wrong options raise nothing: see `error` of the result.
+    """Run the agent to its end. Never raises for a failed run or invalid options: see `error`.
 
     `json` returns the JSON value in the agent's text as `data`. `fields` are options by name.
     """
@@ -88,12 +88,12 @@ def _approval(mode: str | None) -> dict[str, str]:
         return {}
     if not isinstance(mode, str) or mode not in PERMISSION_MODES:
         known = ", ".join(PERMISSION_MODES)
-        raise OptionsError([("permission_mode", f"{mode!r} is none of {known}")])
+        raise OptionsError([("permission_mode", f"{mode!r} is not one of {known}")])
     return {"approval": PERMISSION_MODES[mode]}
 
 
 class ModelName(msgspec.Struct, frozen=True):
-    """A model as a form offers it."""
+    """A model in a form."""
 
     id: str
     name: str
@@ -115,32 +115,32 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
 def capabilities(
     gemini: str | None = None, *, environ: Mapping[str, str] | None = None, places: Places | None = None
 ) -> Capabilities:
-    """The capabilities of the release that a run would use.
+    """Return the capabilities of the release that a run would use.
 
-    `installed` is False, and nothing is offered, if there is no supported release. Slash commands are never offered:
-    a headless CLI runs only few of them.
+    Without a supported release, `installed` is False and nothing is supported. Slash commands are
+    never supported: a headless CLI runs only a few of them.
     """
     try:
-        found = find(gemini, environ=environ, places=places)
+        gemini_cli = find(gemini, environ=environ, places=places)
     except (ToolchainError, OSError):
-        found = None
-    if found is not None and not found.release.is_supported:
-        found = None
-    models = models_of(found.release) if found else ()
+        gemini_cli = None
+    if gemini_cli is not None and not gemini_cli.release.is_supported:
+        gemini_cli = None
+    models = models_of(gemini_cli.release) if gemini_cli else ()
     return Capabilities(
         supports_slash_commands=False,
         supports_models=bool(models),
-        supports_web_search=found is not None,
-        supports_thinking=found is not None,
+        supports_web_search=gemini_cli is not None,
+        supports_thinking=gemini_cli is not None,
         models=tuple(ModelName(model.id, _name(model.id)) for model in models),
-        installed=found is not None,
-        cli_path=str(found.entry) if found else None,
-        version=found.version if found else None,
+        installed=gemini_cli is not None,
+        cli_path=str(gemini_cli.entry) if gemini_cli else None,
+        version=gemini_cli.version if gemini_cli else None,
     )
 
 
 def _name(model_id: str) -> str:
-    """The label of a model id.
+    """Return the label of a model id.
 
     >>> _name("gemini-2.5-flash-lite"), _name("auto")
     ('Gemini 2.5 Flash Lite', 'Auto')

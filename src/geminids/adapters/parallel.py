@@ -20,7 +20,7 @@ _log = get_logger("adapters")
 
 
 class AgentTask(msgspec.Struct, frozen=True, kw_only=True):
-    """One run of many: an instance, an adapter or the name of one. `role` is set on its events."""
+    """One of several runs: an instance, an adapter or the name of an adapter. Its events have `role`."""
 
     agent: AgentAdapter | AgentInstance | str
     prompt: str
@@ -29,7 +29,7 @@ class AgentTask(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def run_parallel(tasks: Iterable[AgentTask]) -> AsyncIterator[AgentEvent]:
-    """The events of all runs as they arrive. Each run has its own `done`; a run that fails stops no other."""
+    """Yield the events of all runs as they arrive. Each run has its own `done`; a failed run stops no other."""
     feed: Feed[AgentEvent] = Feed([partial(_run_task, task) for task in tasks])
     feed.start()
     try:
@@ -45,7 +45,7 @@ async def run_parallel(tasks: Iterable[AgentTask]) -> AsyncIterator[AgentEvent]:
 
 
 async def _run_task(task: AgentTask) -> AsyncIterator[AgentEvent]:
-    """The events of one run. An exception, also one at the start, becomes an `error` and a `done`."""
+    """Yield the events of one run. An exception, even at the start, becomes an `error` and a `done`."""
     try:
         events = _events(task)
         try:
@@ -56,8 +56,8 @@ async def _run_task(task: AgentTask) -> AsyncIterator[AgentEvent]:
     except Exception as error:
         _log.warning("a parallel task could not be started", error=error)
         maker = EventMaker(_name(task))
-        for made in (maker.error("PARALLEL_TASK_ERROR", describe_error(error)), maker.done("error")):
-            yield made if _role(task) is None else msgspec.structs.replace(made, role=_role(task))
+        for event in (maker.error("PARALLEL_TASK_ERROR", describe_error(error)), maker.done("error")):
+            yield event if _role(task) is None else msgspec.structs.replace(event, role=_role(task))
 
 
 def _events(task: AgentTask) -> AsyncIterator[AgentEvent]:
@@ -67,8 +67,8 @@ def _events(task: AgentTask) -> AsyncIterator[AgentEvent]:
 
 
 def _name(task: AgentTask) -> str:
-    named = task.agent.adapter if isinstance(task.agent, AgentInstance) else task.agent
-    name = named if isinstance(named, str) else getattr(named, "agent", None)
+    agent = task.agent.adapter if isinstance(task.agent, AgentInstance) else task.agent
+    name = agent if isinstance(agent, str) else getattr(agent, "agent", None)
     return name if isinstance(name, str) and name else "unknown"
 
 

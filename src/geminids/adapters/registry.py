@@ -1,4 +1,4 @@
-"""The agents that can be run, by name, and `run_agent`, which runs one of them."""
+"""The registry of adapters by name, and `run_agent`, which runs one."""
 
 from __future__ import annotations
 
@@ -14,52 +14,52 @@ from geminids.errors import GeminidsError
 __all__ = ["GROUP", "Registry", "get", "list", "register", "run_agent", "unregister"]
 
 GROUP = "geminids.adapters"
-_WHAT_IT_IS = "An adapter is an object with agent (its name), run and is_available."
+_ADAPTER_HINT = "An adapter is an object with agent (its name), run and is_available."
 
 
 class Registry:
-    """Adapters by name. Adapters of other packages (entry points) are loaded when they are first asked for."""
+    """Adapters by name. Adapters of other packages (entry points) are loaded on first use."""
 
     def __init__(self) -> None:
         self._adapters: dict[str, AgentAdapter] = {}
         self._removed: set[str] = set()
 
     def register(self, adapter: AgentAdapter) -> None:
-        """Add an adapter under its `agent`; raises `GeminidsError` if the name is taken or this is no adapter."""
+        """Add an adapter under its `agent`; raises `GeminidsError` if it is not an adapter or the name is taken."""
         if not _is_adapter(adapter):
-            raise GeminidsError(f"{adapter!r} is no adapter", hint=_WHAT_IT_IS)
+            raise GeminidsError(f"{adapter!r} is not an adapter", hint=_ADAPTER_HINT)
         name = adapter.agent
         if name in self.list():
             raise GeminidsError(
-                f"there is an adapter {name!r} already", hint=f"Call unregister({name!r}) first."
+                f"an adapter {name!r} is already registered", hint=f"Call unregister({name!r}) first."
             )
         self._adapters[name] = adapter
 
     def get(self, name: str) -> AgentAdapter:
-        """The adapter of this name; raises `GeminidsError` that lists the known names."""
-        found = self._adapters.get(name)
-        if found is None and (entry := self._entries().get(name)) is not None:
-            found = self._adapters[name] = _load(entry)
-        if found is None:
+        """Return the adapter with this name; raises `GeminidsError` with the known names."""
+        adapter = self._adapters.get(name)
+        if adapter is None and (entry := self._entries().get(name)) is not None:
+            adapter = self._adapters[name] = _load(entry)
+        if adapter is None:
             raise GeminidsError(
-                f"there is no adapter {name!r}", hint=f"There are: {', '.join(self.list()) or 'none'}."
+                f"there is no adapter {name!r}", hint=f"Known adapters: {', '.join(self.list()) or 'none'}."
             )
-        return found
+        return adapter
 
     def list(self) -> tuple[str, ...]:
-        """The names, in the order of registration; those of other packages last."""
+        """Return the names, in the order of registration; those of other packages last."""
         return tuple(dict.fromkeys((*self._adapters, *self._entries())))
 
     def unregister(self, name: str) -> bool:
-        """Remove an adapter; returns whether there was one."""
-        there = name in self.list()
+        """Remove an adapter; return whether it existed."""
+        existed = name in self.list()
         self._adapters.pop(name, None)
-        if there:
+        if existed:
             self._removed.add(name)
-        return there
+        return existed
 
     def _entries(self) -> dict[str, EntryPoint]:
-        """Adapters of other packages, without the names that were removed. A registered adapter comes first."""
+        """Return the adapters of other packages, except removed names. A registered adapter takes precedence."""
         return {entry.name: entry for entry in entry_points(group=GROUP) if entry.name not in self._removed}
 
 
@@ -69,13 +69,14 @@ def _load(entry: EntryPoint) -> AgentAdapter:
         adapter = loaded() if isinstance(loaded, type) else loaded
     except (Exception, SystemExit) as error:
         why = describe_error(error)
-        raise GeminidsError(f"the adapter {entry.name!r} ({entry.value}) cannot be loaded: {why}") from error
+        raise GeminidsError(f"cannot load the adapter {entry.name!r} ({entry.value}): {why}") from error
     if not _is_adapter(adapter) or adapter.agent != entry.name:
         raise GeminidsError(
-            f"the entry point {entry.name!r} ({entry.value}) is no adapter of that name", hint=_WHAT_IT_IS
+            f"the entry point {entry.name!r} ({entry.value}) is not an adapter with that name",
+            hint=_ADAPTER_HINT,
         )
-    made: AgentAdapter = adapter
-    return made
+    checked: AgentAdapter = adapter
+    return checked
 
 
 def _is_adapter(value: object) -> bool:
@@ -96,7 +97,7 @@ unregister = _registry.unregister
 def run_agent(
     agent: AgentAdapter | str, prompt: str, options: AgentOptions | None = None
 ) -> AsyncIterator[AgentEvent]:
-    """Run an agent; the events end with exactly one `done`, whatever the adapter does.
+    """Run an agent. The events end with exactly one `done`, whatever the adapter does.
 
     Raises `GeminidsError` at once for an unknown name. Closing the iterator stops the run.
     """

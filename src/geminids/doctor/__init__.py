@@ -1,4 +1,4 @@
-"""Check whether a run would work here, and say what is missing."""
+"""Check whether a run would work on this machine, and report what is missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The single checks of a doctor's visit: toolchain, folders, trust, search, processes of dead hosts."""
+"""The single checks: toolchain, folders, trust, ripgrep, and processes left by dead hosts."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from geminids.options import Options, make_options
 
 __all__ = [
     "Check",
+    "CheckContext",
     "Level",
-    "Scene",
     "cli",
     "cli_version",
     "cwd",
@@ -40,7 +40,7 @@ Level = Literal["ok", "info", "warning", "error", "skipped"]
 
 
 class Check(msgspec.Struct, frozen=True):
-    """One finding: what was looked at, how it is, the facts, and what to do where that is not well."""
+    """One finding: the code of the check, its level, the facts, and a hint if something is wrong."""
 
     code: str
     level: Level
@@ -48,16 +48,16 @@ class Check(msgspec.Struct, frozen=True):
     hint: str | None = None
 
 
-class Scene:
-    """What all checks look at, each thing found out once."""
+class CheckContext:
+    """The input of all checks. Each value is determined once."""
 
     def __init__(self, options: Options, environ: Mapping[str, str]) -> None:
         self.options = options
         self.places = Places.of(environ)
         self.env_file_problem: str | None = None
-        self.env = base_environment(environ, options, self._from_file())
+        self.env = base_environment(environ, options, self._read_env_file())
 
-    def _from_file(self) -> dict[str, str]:
+    def _read_env_file(self) -> dict[str, str]:
         file = self.options.env_file
         try:
             return read_env_file(Path(file).read_text("utf-8"), file) if file else {}
@@ -76,7 +76,7 @@ class Scene:
         except ToolchainError as error:
             return error
         except OSError as error:
-            hint = "Name another folder with GEMINIDS_HOME."
+            hint = "Set GEMINIDS_HOME to another folder."
             return ToolchainError(f"{self.places.root} cannot be used: {error.strerror}", hint=hint)
 
     @cached_property
@@ -87,186 +87,195 @@ class Scene:
             return problem
 
 
-def options(scene: Scene) -> Check | None:
-    """All options but `cwd`, which has a check of its own; None where they are well."""
-    problems = [scene.env_file_problem] if scene.env_file_problem else []
+def options(context: CheckContext) -> Check | None:
+    """Check all options but `cwd`, which has its own check; None if they are valid."""
+    problems = [context.env_file_problem] if context.env_file_problem else []
     try:
-        make_options(scene.options)
+        make_options(context.options)
     except OptionsError as error:
-        problems += [f"{name}: {what}" for name, what in error.problems if name != "cwd"]
+        problems += [f"{name}: {problem}" for name, problem in error.problems if name != "cwd"]
     if not problems:
         return None
-    return Check("options", "error", "; ".join(problems), "Mend the option that is named.")
+    return Check("options", "error", "; ".join(problems), "Fix the named option.")
 
 
-def node(scene: Scene) -> Check:
-    """Which Node runs the CLI."""
-    gemini = scene.gemini
+def node(context: CheckContext) -> Check:
+    """Check which Node runs the CLI."""
+    gemini = context.gemini
     if isinstance(gemini, Gemini):
-        found = gemini.node
-        if found is None:
-            return Check("node", "ok", f"not needed: {gemini.entry} is a program of its own")
+        program = gemini.node
+        if program is None:
+            return Check("node", "ok", f"not needed: {gemini.entry} is an executable")
     elif isinstance(gemini, NodeMissing):
-        return Check("node", "error", _with_looked(gemini), gemini.hint)
+        return Check("node", "error", _with_candidates(gemini), gemini.hint)
     else:
         try:
-            found = find_node(scene.places, environ=scene.env)
+            program = find_node(context.places, environ=context.env)
         except NodeMissing as error:
-            return Check("node", "error", _with_looked(error), error.hint)
-    return Check("node", "ok", f"{found.version} at {found.path} ({found.origin})")
+            return Check("node", "error", _with_candidates(error), error.hint)
+    return Check("node", "ok", f"{program.version} at {program.path} ({program.origin})")
 
 
-def cli(scene: Scene) -> Check:
-    """Which Gemini CLI a run would use."""
-    gemini = scene.gemini
+def cli(context: CheckContext) -> Check:
+    """Check which Gemini CLI a run would use."""
+    gemini = context.gemini
     if isinstance(gemini, Gemini):
         version = gemini.version or "of unknown version"
         return Check("cli", "ok", f"{version} at {gemini.entry} ({gemini.origin})")
     if isinstance(gemini, NodeMissing):
-        return Check("cli", "skipped", "not identified: there is no Node to run it")
-    return Check("cli", "error", _with_looked(gemini), gemini.hint)
+        return Check("cli", "skipped", "not checked: Node is missing")
+    return Check("cli", "error", _with_candidates(gemini), gemini.hint)
 
 
-def cli_version(scene: Scene) -> Check:
-    """Whether geminids runs this release, and is tested with it."""
+def cli_version(context: CheckContext) -> Check:
+    """Check whether geminids supports this release, and is tested with it."""
     code = "cli_version"
-    if not isinstance(scene.gemini, Gemini):
-        return Check(code, "skipped", "there is no CLI to ask")
-    release = scene.gemini.release
+    if not isinstance(context.gemini, Gemini):
+        return Check(code, "skipped", "no CLI was found")
+    release = context.gemini.release
     if refused := release.why_refused:
         return Check(code, "error", refused, "Run: geminids install")
     span = f"{OLDEST_SUPPORTED} to {NEWEST_TESTED}.x"
     if release.is_tested:
-        return Check(code, "ok", f"{release.version} is a release that geminids is tested with ({span})")
-    hint = f"It is taken to work as {NEWEST_TESTED}; if it does not, install a tested one: geminids install 0.61.0"
+        return Check(code, "ok", f"{release.version} is tested with geminids (tested: {span})")
+    hint = (
+        f"geminids treats it like {NEWEST_TESTED}. If it fails, install a tested one: geminids install 0.61.0"
+    )
     return Check(code, "warning", f"{release.name} is not tested with geminids (tested: {span})", hint)
 
 
-def cwd(scene: Scene) -> Check:
-    """The folder that the agent would work in."""
-    path = scene.cwd
+def cwd(context: CheckContext) -> Check:
+    """Check the folder that the agent would work in."""
+    path = context.cwd
     if path.is_dir():
         if not os.access(path, os.R_OK | os.X_OK):
-            return Check("cwd", "error", f"{path} cannot be entered and read", "Give yourself access to it.")
+            return Check("cwd", "error", f"{path} is not readable", "Give yourself access to it.")
         if os.access(path, os.W_OK):
             return Check("cwd", "ok", str(path))
         return Check(
-            "cwd", "warning", f"{path} cannot be written", "The agent can read here, and change nothing."
+            "cwd", "warning", f"{path} is not writable", "The agent can read there, but not change anything."
         )
     if os.path.lexists(path):
-        return Check("cwd", "error", f"{path} is not a folder", "Name a folder with --cwd.")
-    if scene.options.make_cwd:
-        problem = _cannot_write(path)
-        return Check("cwd", "error" if problem else "ok", problem or f"{path} would be made")
-    return Check("cwd", "error", f"{path} does not exist", "Make it, or name another folder with --cwd.")
-
-
-def trust(scene: Scene) -> Check:
-    """Whether the CLI would take the folder for a trusted one: a headless run works nowhere else."""
-    if not isinstance(scene.gemini, Gemini):
-        return Check("trust", "skipped", "it depends on the release, and there is no CLI")
-    said = scene.env.get("GEMINI_CLI_TRUST_WORKSPACE") or "true"
-    # Without trust_workspace a run does not hand it on.
-    if said != "true" and scene.options.trust_workspace:
-        detail = f"GEMINI_CLI_TRUST_WORKSPACE={said} in the environment: the CLI would refuse to run"
-        return Check("trust", "error", detail, "Take it out of the environment, or set it to true.")
-    if scene.gemini.release.restricted_mode and scene.env.get("GEMINI_RESTRICTED_MODE") == "true":
-        detail = "GEMINI_RESTRICTED_MODE=true in the environment: the CLI would refuse to run"
-        return Check("trust", "error", detail, "Take it out of the environment.")
-    what = "is trusted for this run alone" if scene.options.trust_workspace else "has no power in a run"
-    return Check("trust", "ok", f"the folder {what}; your trusted folders stay as they are")
-
-
-def ripgrep(scene: Scene) -> Check:
-    """The CLI searches files with rg where it finds one."""
-    import shutil
-
-    rg = shutil.which("rg", path=scene.env.get("PATH", os.defpath))
-    if rg:
-        return Check("ripgrep", "ok", rg)
+        return Check("cwd", "error", f"{path} is not a folder", "Use --cwd to select a folder.")
+    if context.options.make_cwd:
+        problem = _write_problem(path)
+        return Check("cwd", "error" if problem else "ok", problem or f"{path} will be created")
     return Check(
-        "ripgrep", "info", "rg is not on PATH: the agent's search of files is slower", "Install ripgrep."
+        "cwd", "error", f"{path} does not exist", "Create it, or use --cwd to select another folder."
     )
 
 
-def homes(scene: Scene) -> Check:
-    """Our own folder, which the private homes of the CLI are in: writable, and closed to others."""
-    for path in (scene.places.root, scene.places.homes):
-        problem = _cannot_write(path)
+def trust(context: CheckContext) -> Check:
+    """Check whether the CLI would trust the folder: a headless run works only in a trusted one."""
+    if not isinstance(context.gemini, Gemini):
+        return Check("trust", "skipped", "depends on the release, and no CLI was found")
+    value = context.env.get("GEMINI_CLI_TRUST_WORKSPACE") or "true"
+    # Without trust_workspace, a run does not pass the variable to the CLI.
+    if value != "true" and context.options.trust_workspace:
+        detail = f"GEMINI_CLI_TRUST_WORKSPACE={value} in the environment: the CLI would refuse to run"
+        return Check("trust", "error", detail, "Unset it, or set it to true.")
+    if context.gemini.release.restricted_mode and context.env.get("GEMINI_RESTRICTED_MODE") == "true":
+        detail = "GEMINI_RESTRICTED_MODE=true in the environment: the CLI would refuse to run"
+        return Check("trust", "error", detail, "Unset it.")
+    if context.options.trust_workspace:
+        detail = "the folder is trusted for this run only"
+    else:
+        detail = "settings, hooks and MCP servers of the folder are ignored"
+    return Check("trust", "ok", f"{detail}; your list of trusted folders is not changed")
+
+
+def ripgrep(context: CheckContext) -> Check:
+    """Check for ripgrep: the CLI uses it to search files."""
+    import shutil
+
+    rg = shutil.which("rg", path=context.env.get("PATH", os.defpath))
+    if rg:
+        return Check("ripgrep", "ok", rg)
+    return Check("ripgrep", "info", "rg is not on PATH: file search is slower", "Install ripgrep.")
+
+
+def homes(context: CheckContext) -> Check:
+    """Check that our own folder, with the CLI's private homes, is writable and closed to others."""
+    for path in (context.places.root, context.places.homes):
+        problem = _write_problem(path)
         if problem:
-            hint = "Make it writable, or name another folder with GEMINIDS_HOME."
+            hint = "Make it writable, or set GEMINIDS_HOME to another folder."
             return Check("homes", "error", problem, hint)
-    root = scene.places.root
+    root = context.places.root
     if not root.exists():
-        return Check("homes", "ok", f"{root} would be made")
+        return Check("homes", "ok", f"{root} will be created")
     mode = stat.S_IMODE(root.stat().st_mode)
     if os.name == "posix" and mode & 0o077:
         return Check(
-            "homes", "warning", f"{root} is open to others (mode {mode:o})", f"Run: chmod 700 {root}"
+            "homes", "warning", f"other users can access {root} (mode {mode:o})", f"Run: chmod 700 {root}"
         )
     return Check("homes", "ok", str(root))
 
 
-def sessions_home(scene: Scene) -> Check:
-    """Where the CLI's session files go."""
-    if isinstance(scene.source, SettingsProblem):
+def sessions_home(context: CheckContext) -> Check:
+    """Check the folder of the CLI's session files."""
+    if isinstance(context.source, SettingsProblem):
         return Check("sessions_home", "skipped", "the settings of this home cannot be read")
-    path = scene.source.gemini / "tmp"
-    problem = _cannot_write(path)
+    path = context.source.gemini / "tmp"
+    problem = _write_problem(path)
     if problem:
-        return Check("sessions_home", "error", problem, "Make it writable: sessions are written there.")
-    return Check("sessions_home", "ok", str(path) if path.exists() else f"{path} would be made")
+        return Check("sessions_home", "error", problem, "Make it writable: the CLI stores sessions there.")
+    return Check("sessions_home", "ok", str(path) if path.exists() else f"{path} will be created")
 
 
-def orphans(scene: Scene) -> Check:
-    """Processes whose host is dead; also forgets kept leftovers that have ended."""
+def orphans(context: CheckContext) -> Check:
+    """Check for processes of dead hosts. Also removes the records of kept processes that ended."""
     from geminids.process.orphans import Orphan, find_orphans, forget_kept  # imported late: psutil
 
-    def listed(ones: tuple[Orphan, ...]) -> str:
-        return "".join(f"\n{one.pid}, {_ago(one.age)} old: {one.command}" for one in ones)
+    def listed(processes: tuple[Orphan, ...]) -> str:
+        return "".join(
+            f"\n{process.pid}, {_age(process.age)} old: {process.command}" for process in processes
+        )
 
-    forget_kept(scene.places)
-    seen = find_orphans(scene.places)
+    forget_kept(context.places)
+    survey = find_orphans(context.places)
     parts = []
-    if seen.orphans:
-        parts.append(f"{_count(seen.orphans)} left by a dead host{listed(seen.orphans)}")
-    if seen.kept:
-        parts.append(f"{_count(seen.kept)} kept on purpose by a run{listed(seen.kept)}")
-    if seen.sheltered:
-        what = "of a dead host within a live run, whose end ends it"
-        parts.append(f"{_count(seen.sheltered)} {what}{listed(seen.sheltered)}")
-    if seen.elsewhere:
-        what = "left by a dead host with another GEMINIDS_HOME, whose doctor can end it"
-        parts.append(f"{_count(seen.elsewhere)} {what}{listed(seen.elsewhere)}")
-    detail = "\n".join(parts) or "no process of a dead host is left"
-    if seen.orphans:
+    if survey.orphans:
+        parts.append(f"{_count(survey.orphans)} left by a dead host{listed(survey.orphans)}")
+    if survey.kept:
+        parts.append(f"{_count(survey.kept)} kept by a run on purpose{listed(survey.kept)}")
+    if survey.sheltered:
+        kind = "of a dead host inside a live run, which ends it when it finishes"
+        parts.append(f"{_count(survey.sheltered)} {kind}{listed(survey.sheltered)}")
+    if survey.elsewhere:
+        kind = (
+            "left by a dead host with another GEMINIDS_HOME; run the doctor with that GEMINIDS_HOME to end it"
+        )
+        parts.append(f"{_count(survey.elsewhere)} {kind}{listed(survey.elsewhere)}")
+    detail = "\n".join(parts) or "there are no processes of dead hosts"
+    if survey.orphans:
         return Check("orphans", "warning", detail, "End them with: geminids doctor --end-orphans")
     return Check("orphans", "info" if parts else "ok", detail)
 
 
-def _with_looked(error: ToolchainError) -> str:
-    """The message, and the places where something was found that did not serve."""
-    telling = [place for place in error.looked if not place.endswith(": none")]
-    return error.message + (f" (looked at {'; '.join(telling)})" if telling else "")
+def _with_candidates(error: ToolchainError) -> str:
+    """Return the message, and the candidates that were found but are not usable."""
+    unusable = [place for place in error.looked if not place.endswith(": none")]
+    return error.message + (f" (looked at {'; '.join(unusable)})" if unusable else "")
 
 
-def _cannot_write(path: Path) -> str | None:
-    """Why nothing can be written in a folder, which may not be there yet; None where it can."""
-    there = path
-    while not os.path.lexists(there) and there != there.parent:
-        there = there.parent
-    if not there.is_dir():
-        return f"{there} is not a folder"
-    if not os.access(there, os.W_OK | os.X_OK):
-        return f"{there} cannot be written"
+def _write_problem(path: Path) -> str | None:
+    """Return why a folder, which may not exist yet, is not writable; None if it is."""
+    existing = path
+    while not os.path.lexists(existing) and existing != existing.parent:
+        existing = existing.parent
+    if not existing.is_dir():
+        return f"{existing} is not a folder"
+    if not os.access(existing, os.W_OK | os.X_OK):
+        return f"{existing} is not writable"
     return None
 
 
-def _count(ones: tuple[object, ...]) -> str:
-    return "1 process" if len(ones) == 1 else f"{len(ones)} processes"
+def _count(processes: tuple[object, ...]) -> str:
+    return "1 process" if len(processes) == 1 else f"{len(processes)} processes"
 
 
-def _ago(seconds: float) -> str:
+def _age(seconds: float) -> str:
     for size, name in ((86400, "d"), (3600, "h"), (60, "min")):
         if seconds >= size:
             return f"{seconds / size:.0f} {name}"

@@ -1,4 +1,4 @@
-"""Would a run work here? Coded checks, each with its level, the facts and what to do."""
+"""Run all checks: would a run work on this machine? Each check has a code, a level and a hint."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 from geminids.client import open_run
 from geminids.doctor import auth, checks
-from geminids.doctor.checks import Check, Level, Scene
+from geminids.doctor.checks import Check, CheckContext, Level
 from geminids.events.model import Notice
 from geminids.gemini import Gemini, models_of
 from geminids.gemini.protocol.outcome.hints import hint_for
@@ -28,9 +28,10 @@ __all__ = ["Check", "Level", "check_environment", "probe_options", "would_work"]
 _log = get_logger("doctor")
 
 _PROMPT = "Reply with the one word OK. Use no tool."
-# So that an API that cannot be reached fails in seconds with its reason, not after ten tries by the clock.
+# With the default of ten attempts, an unreachable API would end in a timeout. With two, the run
+# fails within seconds and names the reason.
 _ATTEMPTS = 2
-_Checker = Callable[[Scene], Check | None]
+_Checker = Callable[[CheckContext], Check | None]
 _ALL: dict[str, _Checker] = {
     "options": checks.options,
     "node": checks.node,
@@ -46,52 +47,52 @@ _ALL: dict[str, _Checker] = {
     "sessions_home": checks.sessions_home,
     "orphans": checks.orphans,
 }
-# Whatever of these is wrong, a plan would only say it again.
+# If one of these checks fails, the plan would only report the same error again.
 _BEFORE_PLAN = {"options", "node", "cli", "cli_version", "settings", "cwd", "homes", "sessions_home"}
 
 
 async def check_environment(
     options: Options, *, live: bool = False, live_timeout: float = 60.0
 ) -> tuple[Check, ...]:
-    """Look at everything that a run with these options needs; with `live`, make one. Never raises.
+    """Check everything that a run with these options needs; `live` also starts a run. Never raises.
 
-    Every check stands for itself. No secret value is in any of them.
+    A failed check does not stop the others. Findings contain no secrets.
     """
     import anyio
 
     environ = dict(os.environ)
-    found = await anyio.to_thread.run_sync(_look, options, environ)
-    found.append(await _live(options, found, live_timeout) if live else _not_live())
-    return tuple(_clean(_believe(found, options), _secrets(options, environ)))
+    results = await anyio.to_thread.run_sync(_run_checks, options, environ)
+    results.append(await _live(options, results, live_timeout) if live else _not_live())
+    return tuple(_clean(_trust_live_run(results, options), _secrets(options, environ)))
 
 
 def would_work(found: Iterable[Check]) -> bool:
-    """Whether a run would work: nothing is an error."""
+    """Return whether a run would work: no check is an error."""
     return all(check.level != "error" for check in found)
 
 
-def _look(options: Options, environ: Mapping[str, str]) -> list[Check]:
-    found: list[Check] = []
+def _run_checks(options: Options, environ: Mapping[str, str]) -> list[Check]:
+    results: list[Check] = []
     try:
-        scene = Scene(options, environ)
+        context = CheckContext(options, environ)
     except Exception as error:
         return [_broken("options", error)]
-    for code, look in _ALL.items():
+    for code, checker in _ALL.items():
         try:
-            check = look(scene)
+            check = checker(context)
         except Exception as error:
             check = _broken(code, error)
         if check is not None:
-            found.append(check)
-    found.append(_plan(options, environ, found))
-    return found
+            results.append(check)
+    results.append(_plan(options, environ, results))
+    return results
 
 
-def _plan(options: Options, environ: Mapping[str, str], found: Sequence[Check]) -> Check:
-    """Build the plan of a run, as `run` itself would, and write nothing."""
-    wrong = [check.code for check in found if check.level == "error" and check.code in _BEFORE_PLAN]
-    if wrong:
-        return Check("plan", "skipped", f"first mend: {', '.join(wrong)}")
+def _plan(options: Options, environ: Mapping[str, str], results: Sequence[Check]) -> Check:
+    """Build the plan of a run exactly as `run` does, without writing anything."""
+    failed = [check.code for check in results if check.level == "error" and check.code in _BEFORE_PLAN]
+    if failed:
+        return Check("plan", "skipped", f"fix these first: {', '.join(failed)}")
     try:
         context = prepare(options, transport="headless", prompt=_PROMPT, environ=environ)
         plan = build_headless(context, PLACEHOLDER)
@@ -103,13 +104,13 @@ def _plan(options: Options, environ: Mapping[str, str], found: Sequence[Check]) 
 
 
 def _not_live() -> Check:
-    return Check("live", "skipped", "not asked for: `--live` makes a real run")
+    return Check("live", "skipped", "not requested; use --live to start a real run")
 
 
-async def _live(options: Options, found: Sequence[Check], timeout: float) -> Check:
-    """One real run with a tiny prompt."""
-    if any(check.code == "plan" and check.level != "ok" for check in found):
-        return Check("live", "skipped", "a run cannot be started: see the checks above")
+async def _live(options: Options, results: Sequence[Check], timeout: float) -> Check:
+    """Start one real run with a tiny prompt."""
+    if any(check.code == "plan" and check.level != "ok" for check in results):
+        return Check("live", "skipped", "a run cannot start; see the checks above")
     retry: Notice | None = None
     try:
         async with open_run(_PROMPT, probe_options(options, timeout)) as run:
@@ -118,14 +119,14 @@ async def _live(options: Options, found: Sequence[Check], timeout: float) -> Che
                     retry = event
     except Exception as error:
         return _broken("live", error)
-    return _told(run.result, retry, offline=options.offline)
+    return _live_check(run.result, retry, offline=options.offline)
 
 
 def probe_options(options: Options, timeout: float) -> Options:
-    """The same options for one tiny run, which fails soon where it must."""
+    """Return the options for one tiny run that fails fast."""
     return msgspec.structs.replace(
         options,
-        model=options.model or _plain_model(Scene(options, os.environ)),
+        model=options.model or _plain_model(CheckContext(options, os.environ)),
         timeout=timeout,
         approval="default",
         resume=None,
@@ -135,21 +136,21 @@ def probe_options(options: Options, timeout: float) -> Options:
     )
 
 
-def _plain_model(scene: Scene) -> str | None:
-    """`flash` where nobody has named a model.
+def _plain_model(context: CheckContext) -> str | None:
+    """Return `flash` if no model is configured.
 
-    `auto` asks the model router first, which tries an API that cannot be reached for more than a minute,
-    whatever `general.maxAttempts` says (seen on 0.61.0).
+    `auto` calls the model router first, which retries an unreachable API for more than a minute,
+    whatever `general.maxAttempts` is (seen on 0.61.0).
     """
-    settings = scene.source.settings if isinstance(scene.source, SourceHome) else {}
-    chosen = settings.get("model")
-    if scene.env.get("GEMINI_MODEL") or (isinstance(chosen, dict) and chosen.get("name")):
+    settings = context.source.settings if isinstance(context.source, SourceHome) else {}
+    configured = settings.get("model")
+    if context.env.get("GEMINI_MODEL") or (isinstance(configured, dict) and configured.get("name")):
         return None
-    known = models_of(scene.gemini.release) if isinstance(scene.gemini, Gemini) else ()
-    return "flash" if any(model.id == "flash" for model in known) else None
+    models = models_of(context.gemini.release) if isinstance(context.gemini, Gemini) else ()
+    return "flash" if any(model.id == "flash" for model in models) else None
 
 
-def _told(result: Result, retry: Notice | None, *, offline: bool) -> Check:
+def _live_check(result: Result, retry: Notice | None, *, offline: bool) -> Check:
     took = f"{result.duration_ms / 1000:.1f} s"
     if result.ok:
         model = "the scripted model" if offline else "the model"
@@ -167,44 +168,44 @@ def _told(result: Result, retry: Notice | None, *, offline: bool) -> Check:
     return Check("live", "error", detail, hint)
 
 
-def _believe(found: Sequence[Check], options: Options) -> list[Check]:
-    """A live run that succeeded has signed in, wherever its key came from (a keychain, say)."""
-    proven = any(check.code == "live" and check.level == "ok" for check in found) and not options.offline
+def _trust_live_run(results: Sequence[Check], options: Options) -> list[Check]:
+    """Downgrade a failed auth check if the live run succeeded: its key may come from a keychain."""
+    signed_in = any(check.code == "live" and check.level == "ok" for check in results) and not options.offline
     return [
-        Check("auth", "info", f"{check.detail}; yet the live run did sign in")
-        if proven and check.code == "auth" and check.level == "error"
+        Check("auth", "info", f"{check.detail}; but the live run signed in")
+        if signed_in and check.code == "auth" and check.level == "error"
         else check
-        for check in found
+        for check in results
     ]
 
 
 def _broken(code: str, error: Exception) -> Check:
     _log.error("check %s failed", code, error=error)
     detail = f"the check itself failed: {type(error).__name__}: {error}"
-    return Check(code, "error", detail, "Report this: the check is at fault, or the machine is very unusual.")
+    return Check(code, "error", detail, "Report this as a bug of geminids.")
 
 
 def _secrets(options: Options, environ: Mapping[str, str]) -> frozenset[str]:
-    """The secrets of this process, of the options, and of the env files that a run would read."""
+    """Return the secrets in the environment, the options, and the env files that a run would read."""
     try:
-        scene = Scene(options, environ)
-        source = scene.source
+        context = CheckContext(options, environ)
+        source = context.source
         if not isinstance(source, SourceHome):
-            source = SourceHome("none", scene.cwd, {})
-        return secrets_of(scene.env) | secrets_of(environ) | secrets_in_files(source, str(scene.cwd))
+            source = SourceHome("none", context.cwd, {})
+        return secrets_of(context.env) | secrets_of(environ) | secrets_in_files(source, str(context.cwd))
     except Exception as error:
-        _log.debug("the secrets in env files cannot be read", error=error)
+        _log.debug("cannot read the secrets in env files", error=error)
         return secrets_of(environ)
 
 
-def _clean(found: Iterable[Check], secrets: frozenset[str]) -> list[Check]:
-    hide = Redactor(secrets)
+def _clean(results: Iterable[Check], secrets: frozenset[str]) -> list[Check]:
+    redactor = Redactor(secrets)
 
-    def text(raw: str) -> str:
-        # Odd file names and messages can hold control characters and halves of characters.
-        return "".join(c if c.isprintable() or c == "\n" else "�" for c in hide.text(raw))
+    def clean(raw: str) -> str:
+        # File names and messages may contain control characters and lone surrogates.
+        return "".join(c if c.isprintable() or c == "\n" else "�" for c in redactor.text(raw))
 
     return [
-        Check(check.code, check.level, text(check.detail), text(check.hint) if check.hint else None)
-        for check in found
+        Check(check.code, check.level, clean(check.detail), clean(check.hint) if check.hint else None)
+        for check in results
     ]

@@ -1,1 +1,1 @@
-"""Our event model, how other tongues become it, and how it folds."""
+"""The event model, translators from the CLI's formats, and the accumulator of a run's events."""

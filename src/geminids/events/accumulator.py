@@ -1,4 +1,4 @@
-"""Events fold into what a run was: its text, its answer, its turns, its attempts."""
+"""Accumulate the events of a run into its text, answer, turns and attempts."""
 
 from __future__ import annotations
 
@@ -23,30 +23,30 @@ from geminids.events.model import (
 
 __all__ = ["Accumulator", "turns_of"]
 
-_Told = Thought | TokensUsed | ToolFinished
-_told: msgspec.json.Decoder[_Told] = msgspec.json.Decoder(_Told)
-# So many bytes are collected before they are compressed.
-_LOOSE = 64 * 1024
-_begins: msgspec.json.Decoder[list[int]] = msgspec.json.Decoder(list[int])
+_PackedEvent = Thought | TokensUsed | ToolFinished
+_packed_decoder: msgspec.json.Decoder[_PackedEvent] = msgspec.json.Decoder(_PackedEvent)
+# Lines are compressed in blocks of this many bytes.
+_BLOCK_BYTES = 64 * 1024
+_starts_decoder: msgspec.json.Decoder[list[int]] = msgspec.json.Decoder(list[int])
 
 
 class Accumulator:
-    """Reads events one batch after the other, in order, and remembers what their end must say.
+    """Collects what the result of a run needs, from batches of events in order.
 
-    The text is one string that grows in place: a million small strings would take sixty megabytes, and joining
-    them at the end would take the text a second time. The other events are kept packed, some hundredths
-    of their size.
+    The text is one string that grows in place: a million small strings would take 60 MB, and joining
+    them at the end would need the text a second time. The other events are kept compressed, at a few
+    percent of their size.
     """
 
     def __init__(self) -> None:
         self._text = ""
         self._answer_from = 0
         self._turn = 0
-        self._begins = array("Q")  # turn, place in the text, turn, place ...
+        self._turn_starts = array("Q")  # turn, offset in the text, turn, offset ...
         self._packing = _Packing()
         self._tokens: list[TokensUsed] = []
         self.earlier: list[TokensUsed] = []
-        """The requests of the attempts before the last: they have cost money too."""
+        """The requests of all attempts but the last. They are billed too."""
         self.discarded: list[int] = []
         """The numbers of the requests whose answers the CLI discarded."""
         self.attempts = 0
@@ -62,7 +62,7 @@ class Accumulator:
                 if event.turn != turn:
                     turn = event.turn
                     self._grow(pieces)
-                    self._begins.extend((turn, len(self._text)))
+                    self._turn_starts.extend((turn, len(self._text)))
                 pieces.append(event.text)  # type: ignore[attr-defined]
             elif kind is ToolStarted or kind is ToolFinished:
                 self._grow(pieces)
@@ -85,14 +85,14 @@ class Accumulator:
         if isinstance(event, ToolFinished):
             self._packing.add(event)
         if event.parent is None:
-            # What a subagent does is no part of this conversation's text, and may be told late.
+            # A subagent's tools are not part of this conversation's text, and their events may come late.
             self._answer_from = len(self._text)
             self.tool_calls += isinstance(event, ToolStarted)
 
     def _begin_attempt(self, event: Started) -> None:
         self._text = ""
         self._answer_from = 0
-        del self._begins[:]
+        del self._turn_starts[:]
         self._packing = _Packing()
         self.earlier += self._tokens
         self._tokens.clear()
@@ -101,7 +101,7 @@ class Accumulator:
 
     def _grow(self, pieces: list[str]) -> None:
         if pieces:
-            # CPython grows a string in place where a local variable is all that holds it.
+            # CPython grows a string in place only if a local variable holds the only reference.
             text, self._text = self._text, ""
             text += "".join(pieces)
             self._text = text
@@ -119,7 +119,7 @@ class Accumulator:
 
     @property
     def tokens(self) -> list[TokensUsed]:
-        """The requests of the last attempt, in the order in which they became known."""
+        """The requests of the last attempt, in the order of their events."""
         return list(self._tokens)
 
     def turns(self, redacted: Callable[[str], str]) -> tuple[Turn, ...]:
@@ -127,25 +127,26 @@ class Accumulator:
         return turns_of(redacted(self._text), self.conversation(redacted))
 
     def conversation(self, redacted: Callable[[str], str] = str) -> bytes:
-        """What `turns_of` needs beside the text, as `redacted` makes it: where turns begin, and all other events."""
-        lines = [*map(encode_event, self._tokens), msgspec.json.encode(self._places(redacted))]
+        """Pack what `turns_of` needs besides the redacted text: where turns start, and the other events."""
+        lines = [*map(encode_event, self._tokens), msgspec.json.encode(self._redacted_starts(redacted))]
         return self._packing.finished(b"\n".join(lines))
 
-    def _places(self, redacted: Callable[[str], str]) -> list[int]:
-        places = self._begins.tolist()
+    def _redacted_starts(self, redacted: Callable[[str], str]) -> list[int]:
+        starts = self._turn_starts.tolist()
         size = len(redacted(self._text))
         if size == len(self._text):
-            return places
-        # A secret was masked whose parts stand in two turns: the places move with it, as well as they can.
-        at, ends = 0, [*places[3::2], len(self._text)]
+            return starts
+        # A secret that spans two turns was masked: move the offsets. The one between the two turns is
+        # approximate.
+        at, ends = 0, [*starts[3::2], len(self._text)]
         for number, end in enumerate(ends):
-            begin, places[2 * number + 1] = places[2 * number + 1], min(at, size)
+            begin, starts[2 * number + 1] = starts[2 * number + 1], min(at, size)
             at += len(redacted(self._text[begin:end]))
-        return places
+        return starts
 
 
 class _Packing:
-    """Events as lines of JSON, compressed: what a run's tools have said is kept for as long as its result."""
+    """Events as compressed lines of JSON. Tool outputs stay in memory as long as the result does."""
 
     def __init__(self) -> None:
         self._lines = bytearray()
@@ -155,21 +156,21 @@ class _Packing:
     def add(self, event: Event) -> None:
         self._lines += encode_event(event)
         self._lines += b"\n"
-        if len(self._lines) > _LOOSE:
-            self._packed += self._made().compress(self._lines)
+        if len(self._lines) > _BLOCK_BYTES:
+            self._packed += self._get_packer().compress(self._lines)
             self._lines.clear()
 
     def finished(self, last: bytes) -> bytes:
-        """All of it, with `last` behind it; more can be added afterwards."""
+        """Return all lines, followed by `last`. More events can be added afterwards."""
         import zlib
 
         if self._packer is None:
-            # A packer holds a quarter of a megabyte for as long as the fold lives: too much for a short turn.
+            # A compressor holds 256 KB for the life of the accumulator: too much for a short turn.
             return zlib.compress(b"".join((self._lines, last)), 1)
         packer = self._packer.copy()
         return b"".join((self._packed, packer.compress(self._lines), packer.compress(last), packer.flush()))
 
-    def _made(self) -> Any:
+    def _get_packer(self) -> Any:
         if self._packer is None:
             import zlib  # imported late: not before the CLI is spawned
 
@@ -178,20 +179,20 @@ class _Packing:
 
 
 def turns_of(text: str, conversation: bytes) -> tuple[Turn, ...]:
-    """The conversation in its true order, whichever order its events came in."""
+    """Return the turns of a conversation in their real order, whatever the order of the events."""
     if not conversation:
         return ()
     import zlib
 
     events, _, last = b"\n".join((b"", zlib.decompress(conversation))).rpartition(b"\n")
-    places = _begins.decode(last)
-    ends = [*places[3::2], len(text)]
+    starts = _starts_decoder.decode(last)
+    ends = [*starts[3::2], len(text)]
     texts = {
         turn: text[begin:end]
-        for turn, begin, end in zip(places[::2], places[1::2], ends, strict=bool(places))
+        for turn, begin, end in zip(starts[::2], starts[1::2], ends, strict=bool(starts))
     }
-    others: dict[int, list[_Told]] = {turn: [] for turn in texts}
-    for event in _told.decode_lines(events):
+    others: dict[int, list[_PackedEvent]] = {turn: [] for turn in texts}
+    for event in _packed_decoder.decode_lines(events):
         others.setdefault(event.turn, []).append(event)
     return tuple(
         Turn(
@@ -206,13 +207,13 @@ def turns_of(text: str, conversation: bytes) -> tuple[Turn, ...]:
 
 
 def _in_order(tools: list[ToolFinished]) -> tuple[ToolFinished, ...]:
-    """A subagent's calls before the end of the call that it was: they may be told behind it."""
-    of_agents: dict[str, list[ToolFinished]] = {}
+    """Put a subagent's calls before the call that started it: their events may come after it."""
+    by_parent: dict[str, list[ToolFinished]] = {}
     for tool in tools:
         if tool.parent is not None:
-            of_agents.setdefault(tool.parent, []).append(tool)
+            by_parent.setdefault(tool.parent, []).append(tool)
     ordered: list[ToolFinished] = []
     for tool in tools:
         if tool.parent is None:
-            ordered += (*of_agents.pop(tool.id, ()), tool)
-    return (*ordered, *(tool for left in of_agents.values() for tool in left))
+            ordered += (*by_parent.pop(tool.id, ()), tool)
+    return (*ordered, *(tool for calls in by_parent.values() for tool in calls))

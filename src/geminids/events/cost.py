@@ -10,11 +10,15 @@ import msgspec
 __all__ = ["Basis", "Cost", "ModelCost", "ModelUsage", "Usage"]
 
 Basis = Literal["exact", "estimate", "unknown"]
-"""`exact`: each request's own tokens are known; `estimate`: sums, or not all of it; `unknown`: there is no price."""
+"""How exact a cost is.
+
+`exact`: the tokens of each request are known. `estimate`: only sums, or only a part, are known.
+`unknown`: there is no price.
+"""
 
 
 class ModelCost(msgspec.Struct, frozen=True, kw_only=True):
-    """What the requests to one model cost, in dollars; None where that is not known."""
+    """The cost of the requests to one model, in dollars; None if it is not known."""
 
     model: str
     usd: Decimal | None = None
@@ -22,11 +26,12 @@ class ModelCost(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cost(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run costs, all attempts together, in dollars. What is not known is None, never 0.
+    """The cost of a run in dollars, all attempts together. Unknown values are None, never 0.
 
-    `usd` is what is paid for it: known with an API key, and where the caller's own table has the price of every model.
-    An account or Vertex has a bill of its own: there `list_price` says what the tokens would cost by Google's list.
-    `unpriced` are models that nobody knows the price of: a sum without them would be no sum.
+    `usd` is the amount to pay. It is known with an API key, or if the caller's price table has every
+    model. An account or Vertex AI is billed in its own way: there, `list_price` is what the tokens
+    would cost by Google's price list. `unpriced` are the models without a known price; if there are
+    any, no sum is given.
     """
 
     usd: Decimal | None = None
@@ -53,9 +58,10 @@ class ModelUsage(msgspec.Struct, frozen=True, kw_only=True):
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
     """The tokens of a run: the sum of its `TokensUsed`. Input includes cached, output excludes thinking.
 
-    `requests` counts all requests, failed ones too. `unknown` counts those whose tokens are not known, because their
-    answer was interrupted; they are not in the sums. Without the gateway the sums are the CLI's own: it does not
-    separate thinking from tool tokens (both None) and does not count requests (None).
+    `requests` counts all requests, including failed ones. `unknown` counts those whose tokens are not
+    known because their answer was interrupted; the sums exclude them. Without the gateway the sums
+    are the CLI's own: it does not separate thinking from tool tokens (both None) and does not count
+    requests (None).
     """
 
     input: int | None = None

@@ -1,4 +1,4 @@
-"""Values as JSON, also where half a character is in them: a word of the command line need not be UTF-8."""
+"""Encode values as JSON, including text with lone surrogates (arguments may be invalid UTF-8)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _encoder = msgspec.json.Encoder(decimal_format="number")
 
 
 def encode_json(value: Any) -> bytes:
-    """As msgspec writes it; half a character becomes U+FFFD.
+    """Encode like msgspec, but replace lone surrogates by U+FFFD.
 
     >>> encode_json("a\\ud800b").decode() == '"a\\ufffdb"'
     True
@@ -27,10 +27,10 @@ def encode_json(value: Any) -> bytes:
 
 
 def _decoded(value: Any) -> Any:
-    """What is JSON already."""
+    """Decode a `msgspec.Raw`, which is JSON already."""
     return msgspec.json.decode(value)
 
 
 def whole(text: str) -> str:
-    """The text as it can be written: half a character is U+FFFD."""
+    """Replace lone surrogates by U+FFFD, so that the text can be encoded."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

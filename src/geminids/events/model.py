@@ -1,4 +1,4 @@
-"""The event model: what a run says of itself, as frozen values with fixed names."""
+"""The event model: everything that a run reports, as frozen structs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ __all__ = [
     "EndedProcess",
     "Event",
     "Finished",
-    "Lane",
     "Level",
     "ModelUsage",
     "Notice",
@@ -37,13 +36,14 @@ __all__ = [
     "ToolKind",
     "ToolStarted",
     "ToolStatus",
+    "Transport",
     "Turn",
     "Usage",
     "decode_event",
     "encode_event",
 ]
 
-Lane = Literal["headless", "warm"]
+Transport = Literal["headless", "warm"]
 Level = Literal["debug", "info", "warning", "error"]
 ToolStatus = Literal["ok", "failed", "denied", "cancelled"]
 Role = Literal[
@@ -61,7 +61,11 @@ def _snake(name: str) -> str:
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag=_snake, gc=False):
-    """What every event has: when (Unix ms), its number (from 0, no gaps), the attempt and the turn (from 1)."""
+    """Base of all events.
+
+    `at` is the time in Unix ms. `seq` numbers the events from 0 without gaps. `attempt` and `turn`
+    count from 1.
+    """
 
     at: int
     seq: int
@@ -70,37 +74,34 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag=_sn
 
 
 class Started(Event, frozen=True, kw_only=True):
-    """An attempt was spawned. Only notices may come before it."""
+    """The process of an attempt was started. Only notices can come before it."""
 
     run_id: str
     session_id: str | None
     model: str | None
     cwd: str
     cli_version: str | None
-    lane: Lane
+    lane: Transport
     pid: int
     approval: str | None = None
     prompt: str | None = None
-    """What was asked, secrets masked: whoever has the events alone can tell the whole conversation."""
+    """The prompt, with secrets masked, so that the events alone contain the whole conversation."""
 
     def __post_init__(self) -> None:
-        for name in (
-            "cwd",
-            "model",
-            "prompt",
-        ):  # words of a command line and names of folders need not be UTF-8
-            if not (given := getattr(self, name) or "").isascii():
-                msgspec.structs.force_setattr(self, name, whole(given))
+        # Command-line arguments and folder names may be invalid UTF-8.
+        for name in ("cwd", "model", "prompt"):
+            if not (value := getattr(self, name) or "").isascii():
+                msgspec.structs.force_setattr(self, name, whole(value))
 
 
 class Text(Event, frozen=True, kw_only=True, gc=False):
-    """A piece of the agent's answer; join the pieces with nothing between."""
+    """A piece of the agent's answer. Concatenate the pieces without a separator."""
 
     text: str
 
 
 class Thought(Event, frozen=True, kw_only=True):
-    """What the model thought, where the lane can know it."""
+    """A thought of the model, if the transport reports thoughts."""
 
     subject: str | None
     text: str
@@ -120,7 +121,7 @@ class ToolStarted(Event, frozen=True, kw_only=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """What a tool did to one file."""
+    """The change that a tool made to one file."""
 
     path: str
     kind: Literal["created", "edited", "deleted", "moved"]
@@ -128,7 +129,7 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class ToolFinished(Event, frozen=True, kw_only=True):
-    """A tool came to its end; every `ToolStarted` has exactly one."""
+    """A tool call ended. Each `ToolStarted` has exactly one."""
 
     id: str
     name: str
@@ -143,11 +144,11 @@ class ToolFinished(Event, frozen=True, kw_only=True):
 
 
 class PermissionAsked(Event, frozen=True, kw_only=True):
-    """The agent wants to do something that somebody must allow; the run waits. `id` is the tool call's.
+    """The agent needs permission for a tool call. The run waits. `id` is the id of the tool call.
 
-    `command` is the exact shell command, `changes` have the exact diff, `details` are what the CLI tells of other tools
-    (the arguments of an MCP tool, cut after some 500 characters); `always` says what `allow_always` would
-    cover for the rest of the chat, None where it is not offered.
+    `command` is the exact shell command. `changes` contain the exact diff. `details` describe other
+    tools, as the CLI does (the arguments of an MCP tool, cut after about 500 characters). `always`
+    says what `allow_always` would cover for the rest of the chat; None if it is not offered.
     """
 
     id: str
@@ -165,7 +166,7 @@ class PermissionAsked(Event, frozen=True, kw_only=True):
 
 
 class PermissionDecided(Event, frozen=True, kw_only=True):
-    """What was decided, by whom, and why."""
+    """The answer to a `PermissionAsked`: the decision, who made it, and why."""
 
     id: str
     tool: str
@@ -175,7 +176,7 @@ class PermissionDecided(Event, frozen=True, kw_only=True):
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of the audit trail: what was asked, what was decided, by whom, and after how long."""
+    """One entry of the audit trail: the request, the decision, who made it, and how long it took."""
 
     id: str
     tool: str
@@ -188,13 +189,14 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TokensUsed(Event, frozen=True, kw_only=True, omit_defaults=True):
-    """One API request: what it used and cost. Input includes cached, output excludes thinking.
+    """One API request: its tokens and its price. Input includes cached, output excludes thinking.
 
-    `model` is the model that the API served. `status` is the HTTP status, None if no answer came. `repeat`: it repeats
-    an earlier request of the run. Tokens are None if the answer ended without final usage. `price` is in dollars, by
-    the caller's price table or the list price. `calls` and `thoughts` count the tool calls and thought parts
-    of the answer. `request` is its number within the run, from 1. Requests that the gateway did not see
-    (`gateway="off"`, stored sessions) have neither number nor price.
+    `model` is the model that the API served. `status` is the HTTP status, None if no answer came.
+    `repeat`: it repeats an earlier request of the run. Tokens are None if the answer ended without
+    final usage. `price` is in dollars, by the caller's price table or the list price. `calls` and
+    `thoughts` count the tool calls and thought parts of the answer. `request` is its number within
+    the run, from 1. Requests that the gateway did not see (`gateway="off"`, stored sessions) have
+    neither number nor price.
     """
 
     model: str | None
@@ -217,12 +219,12 @@ class TokensUsed(Event, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def is_http_error(self) -> bool:
-        """Whether the API refused it. Such a request costs nothing and is no part of the conversation."""
+        """Whether the API refused it. Such a request costs nothing and is not part of the conversation."""
         return self.status is not None and self.status >= 400
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
-    """One turn of the conversation, in its true order: what the model thought, said, and called.
+    """One turn of the conversation in its real order: thoughts, text and tool calls of the model.
 
     `tools` and `thoughts` of subagents have a `parent`.
     """
@@ -235,21 +237,21 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Retry(msgspec.Struct, frozen=True):
-    """The CLI tries a request again: which attempt failed, and with what HTTP status."""
+    """The CLI retries a request: the attempt that failed, and its HTTP status."""
 
     attempt: int | None
     http_status: int | None
 
 
 class SessionStart(msgspec.Struct, frozen=True):
-    """The session and the model that the CLI named once it had loaded."""
+    """The session and the model that the CLI reported when it had loaded."""
 
     session_id: str
     model: str | None
 
 
 class Notice(Event, frozen=True, kw_only=True):
-    """Something worth knowing that changes no state: a retry, noise, an odd line, a stall."""
+    """Information that changes no state: a retry, unexpected output, a stall."""
 
     level: Level
     code: str
@@ -257,15 +259,15 @@ class Notice(Event, frozen=True, kw_only=True):
     retry: Retry | None = None
     stall: Stall | None = None
     request: int | None = None
-    """The number of the API request that it is about."""
+    """The number of the API request that the notice is about."""
     session: SessionStart | None = None
-    """With the code `session`: what the CLI named."""
+    """Set if the code is `session`."""
     wait_s: float | None = None
-    """How many seconds the run waits from now on, before it goes on by itself."""
+    """How many seconds the run waits from now on. It then continues automatically."""
 
 
 class EndedProcess(msgspec.Struct, frozen=True):
-    """A process of the run that had to be ended, and the signal that did it."""
+    """A process of the run that we had to end, and the signal that ended it."""
 
     pid: int
     command: str
@@ -273,7 +275,7 @@ class EndedProcess(msgspec.Struct, frozen=True):
 
 
 class Finished(Event, frozen=True, kw_only=True):
-    """The end of a run: exactly once, last, always."""
+    """The end of a run. Every run emits exactly one, as its last event."""
 
     run_id: str
     outcome: Outcome
@@ -292,14 +294,14 @@ class Finished(Event, frozen=True, kw_only=True):
     decisions: tuple[Decision, ...] = ()
     cost: Cost | None = None
     value: Any = None
-    """The answer as the JSON value that a schema asked for."""
+    """The answer as a JSON value, if the run has a schema."""
     stall: Stall | None = None
-    """What a run waited for that was ended for its silence."""
+    """What the run waited for, if it was ended because it was idle for too long."""
     finish_reason: str | None = None
-    """The API's word for the last answer of the main conversation: `STOP`, `MAX_TOKENS`, `SAFETY` and so on. None if
-    the gateway did not see it."""
+    """The API's finish reason of the last answer of the main conversation: `STOP`, `MAX_TOKENS`,
+    `SAFETY` and so on. None if the gateway did not see it."""
     discarded: tuple[int, ...] = ()
-    """The numbers of the requests whose answers the CLI discarded. They are paid for."""
+    """The numbers of the requests whose answers the CLI discarded. They are billed."""
 
 
 AnyEvent = (
@@ -319,10 +321,10 @@ _decoder: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent)
 
 
 def encode_event(event: Event) -> bytes:
-    """One event as one line of JSON, without the newline."""
+    """Encode an event as one line of JSON, without the newline."""
     return encode_json(event)
 
 
 def decode_event(line: bytes | str) -> AnyEvent:
-    """The event that `encode_event` wrote."""
+    """Decode a line that `encode_event` wrote."""
     return _decoder.decode(line)

@@ -1,4 +1,4 @@
-"""The numbers that all events of a run share, whichever source they come from."""
+"""The sequence number, attempt and turn that all event sources of a run share."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ __all__ = ["EventNumbers"]
 
 
 class EventNumbers:
-    """The next sequence number, the attempt and the turn. Translators take numbers here; `RunRecorder` extends it."""
+    """The next sequence number, the attempt and the turn. Translators use it; `RunRecorder` extends it."""
 
     def __init__(self) -> None:
         self.seq = 0
         self.attempt = 1
         self.turn = 1
         self.has_gateway = False
-        """The gateway reports tokens and retries, so no other source does."""
+        """Whether the gateway reports tokens and retries. If so, no other source does."""
 
     def next(self) -> int:
         seq = self.seq
@@ -37,7 +37,7 @@ class EventNumbers:
         session: SessionStart | None = None,
         wait_s: float | None = None,
     ) -> Notice:
-        """Make a notice with the next number and the time of now. It is not emitted."""
+        """Make a notice with the next number and the current time. The caller emits it."""
         return Notice(
             at=int(time.time() * 1000),
             seq=self.next(),

@@ -1,4 +1,4 @@
-"""What a silent run waits for, as a value: beside the words of a `stall` notice, for whoever shows it in a form."""
+"""What an idle run waits for, as data. It accompanies the text of a `stall` notice."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ StallCause = Literal["permission", "tool", "api", "retry", "held", "idle", "busy
 
 
 class StallProcess(msgspec.Struct, frozen=True):
-    """A process that a tool has started."""
+    """A process that a tool started."""
 
     pid: int
     command: str
 
 
 class Stall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Why nothing is heard, and for how many seconds that has been so; what is not known, or does not apply, is None.
+    """Why the run emits nothing, and for how many seconds. Unknown fields are None.
 
-    `permission`: somebody has to answer for `tool`. `tool`: it runs; of a shell `command`, `pid`, `cpu` (percent of a
-    core, with its children), and the first `children` of `child_count`.
-    `api`: request `request` to `model` has no answer, or no more of it. `retry`: attempt `attempt` of `of` has failed
-    with `http_status`, and the next is sent in about `next_s`. `held`: the request may leave in `next_s`. `idle`: the
-    CLI does nothing at all; `busy`: it uses `cpu`; `stopped`: a signal has stopped it (SIGSTOP), and SIGCONT lets it
-    go on.
+    `permission`: a permission request for `tool` has no answer yet. `tool`: `tool` runs; for a shell,
+    with `command`, `pid`, `cpu` (percent of a core, including child processes) and the first
+    `children` of `child_count`. `api`: request `request` to `model` has no answer, or its answer
+    paused. `retry`: attempt `attempt` of `of` failed with `http_status`; the next one starts in about
+    `next_s`. `held`: the gateway sends the request in `next_s`. `idle`: the CLI does nothing.
+    `busy`: the CLI uses `cpu`. `stopped`: SIGSTOP stopped the CLI; SIGCONT continues it.
     """
 
     cause: StallCause

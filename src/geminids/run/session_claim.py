@@ -79,10 +79,10 @@ class Claim:
     def _make_ready(self) -> None:
         """Nobody else has the session now: one that was made on ACP is put in order for the CLI."""
         if self.file is not None and not self._is_ready:
-            from geminids.sessions.repair.reorder_acp import mend
+            from geminids.sessions.repair.reorder_acp import repair_order
 
             self._is_ready = True
-            mend(self.file)
+            repair_order(self.file)
 
     async def wait(self, session_id: str, wanted: Callable[[], bool], until: float | None) -> bool:
         """Wait for the session; False where it is not `wanted` any more, or the time is over."""

@@ -1,4 +1,4 @@
-"""Stored sessions: find, load, follow, lock, fork, rescue; and how a session is named in a chat.
+"""Stored sessions: find, load, follow, lock, fork and rescue them; resume lines in chats.
 
 from geminids import sessions
 
@@ -40,7 +40,7 @@ __all__ = [
     "try_hold",
 ]
 
-_ROOMS = {
+_MODULES = {
     "follow": ("Follower",),
     "finder": ("SessionInfo", "exists", "find", "journal_of"),
     "loader": ("Session", "load", "locate"),
@@ -51,10 +51,10 @@ _ROOMS = {
 
 
 def __getattr__(name: str) -> Any:
-    # Late: a run takes a lock before it spawns, and shall not load the rest for that.
-    for room, names in _ROOMS.items():
+    # Imported late: a run needs only the lock before it starts the CLI.
+    for module, names in _MODULES.items():
         if name in names:
-            value = getattr(import_module(f"geminids.sessions.{room}"), name)
+            value = getattr(import_module(f"geminids.sessions.{module}"), name)
             globals()[name] = value
             return value
     raise AttributeError(f"module 'geminids.sessions' has no attribute {name!r}")

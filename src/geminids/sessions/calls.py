@@ -1,4 +1,4 @@
-"""Calls with their results, and thoughts, wherever a message has them: in a checkpoint they stand among its parts."""
+"""Tool calls with their results, and thoughts, of a message or of the parts of a checkpoint."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ __all__ = ["calls_of", "exchanges", "thoughts_of"]
 _SUBJECT = re.compile(r"(?s)\*\*(.+?)\*\* (.*)")
 
 
-def thoughts_of(said: Message) -> Iterator[tuple[str, str]]:
-    """Subject and text of each thought; in a checkpoint they stand among the parts."""
-    for thought in said.thoughts:
+def thoughts_of(message: Message) -> Iterator[tuple[str, str]]:
+    """Yield subject and text of each thought. In a checkpoint, thoughts are parts of the content."""
+    for thought in message.thoughts:
         yield thought.subject, thought.description
-    if said.thoughts or not isinstance(said.content, list):
+    if message.thoughts or not isinstance(message.content, list):
         return
-    for part in said.content:
+    for part in message.content:
         if isinstance(part, dict) and part.get("thought"):
             text = _text(part.get("text"))
-            found = _SUBJECT.fullmatch(text)
-            yield (found[1], found[2]) if found else ("", text)
+            match = _SUBJECT.fullmatch(text)
+            yield (match[1], match[2]) if match else ("", text)
 
 
 def exchanges(messages: Iterable[Message]) -> Iterator[tuple[Message, dict[str, Any]]]:
-    """Each message in its true order, with the tool results that stand in messages of their own behind it."""
-    held: Message | None = None
+    """Yield each message in its real order, with the tool results that follow in separate messages."""
+    current: Message | None = None
     answers: dict[str, Any] = {}
     for message in in_true_order(messages):
-        if message.is_tool_results and held is not None:
+        if message.is_tool_results and current is not None:
             for name, part in _answers(message):
                 answers.setdefault(name, part)
             continue
-        if held is not None:
-            yield held, answers
-        held, answers = message, dict(_answers(message) if message.is_tool_results else ())
-    if held is not None:
-        yield held, answers
+        if current is not None:
+            yield current, answers
+        current, answers = message, dict(_answers(message) if message.is_tool_results else ())
+    if current is not None:
+        yield current, answers
 
 
 def _answers(message: Message) -> Iterator[tuple[str, Any]]:
@@ -52,20 +52,20 @@ def _answers(message: Message) -> Iterator[tuple[str, Any]]:
             yield _text(answer.get("id")) or _text(answer.get("name")), part
 
 
-def calls_of(said: Message, answers: dict[str, Any]) -> Iterator[ToolCall]:
-    """A message's calls, each with its own result; in a checkpoint they stand among the parts."""
+def calls_of(message: Message, answers: dict[str, Any]) -> Iterator[ToolCall]:
+    """Yield the calls of a message, each with its result. In a checkpoint, calls are parts of the content."""
     known: set[str] = set()
-    for call in said.tool_calls or _calls_among(said.content):
+    for call in message.tool_calls or _calls_in_parts(message.content):
         known.add(call.id or call.name)
         yield _with_result(call, answers)
     for name, part in answers.items():
-        # A result of a call that is not there any more.
+        # The result of a call that is no longer in the file.
         if name not in known:
             answer = _answer(part) or {}
             yield _with_result(ToolCall(id=name, name=_text(answer.get("name"))), answers)
 
 
-def _calls_among(content: Any) -> Iterator[ToolCall]:
+def _calls_in_parts(content: Any) -> Iterator[ToolCall]:
     for part in content if isinstance(content, list) else ():
         call = part.get("functionCall") if isinstance(part, dict) else None
         if isinstance(call, dict):
@@ -78,11 +78,11 @@ def _calls_among(content: Any) -> Iterator[ToolCall]:
 
 
 def _with_result(call: ToolCall, answers: dict[str, Any]) -> ToolCall:
-    """In a checkpoint each of several parallel calls has the answers to all of them."""
-    told = call.result
-    if isinstance(told, str) and told:
-        told = {"functionResponse": {"id": call.id, "response": {"output": told}}}
-    parts = told if isinstance(told, list) else [told] if told else []
+    """Return the call with its own result. In a checkpoint, parallel calls contain the results of all."""
+    result = call.result
+    if isinstance(result, str) and result:
+        result = {"functionResponse": {"id": call.id, "response": {"output": result}}}
+    parts = result if isinstance(result, list) else [result] if result else []
     own = [part for part in parts if (_answer(part) or {}).get("id") == call.id]
     part = own[0] if own else parts[0] if parts else answers.get(call.id or call.name)
     if part is None:
@@ -94,8 +94,8 @@ def _with_result(call: ToolCall, answers: dict[str, Any]) -> ToolCall:
 
 
 def _answer(part: Any) -> dict[str, Any] | None:
-    found = part.get("functionResponse") if isinstance(part, dict) else None
-    return found if isinstance(found, dict) else None
+    answer = part.get("functionResponse") if isinstance(part, dict) else None
+    return answer if isinstance(answer, dict) else None
 
 
 def _text(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""The sessions that are there: newest first, each once, and whether the CLI would resume it."""
+"""Find stored sessions: the newest first, each once, and whether the CLI can resume it."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ import msgspec
 from geminids.config.paths import Places
 from geminids.ids import is_session_id
 from geminids.sessions.folders import Folder, chat_folders
-from geminids.sessions.peek import peek, when
+from geminids.sessions.peek import parse_time, peek
 
-__all__ = ["SessionInfo", "exists", "find", "info_of", "journal_of", "named", "session_files"]
+__all__ = ["SessionInfo", "exists", "find", "find_by_id", "info_of", "journal_of", "session_files"]
 
 Generation = Literal["sha256_json", "slug_json", "slug_journal"]
 _NAME = re.compile(r"session-.*?([A-Za-z0-9_-]{8})\.jsonl?", re.DOTALL)
 
 
 class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """One stored session. What the beginning and the end of its file do not say is None."""
+    """One stored session. Fields that the start and the end of its file do not show are None."""
 
     id: str
-    """The full id; where the file has lost it (`damaged`), the eight characters of it in the file's name."""
+    """The full id; for a `damaged` file, the eight characters of it that are in the file name."""
     file: str
     project: str | None
     generation: Generation
@@ -40,12 +40,13 @@ class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
     resumable: bool | None
     """Whether the CLI's `--resume` accepts it."""
     damaged: bool = False
-    """The CLI would find no session in the file."""
+    """Whether the CLI would find no session in the file."""
     others: tuple[str, ...] = ()
-    """Further files with this id, which the CLI passes over."""
+    """Further files with this id, which the CLI ignores."""
     last_started: str = ""
     last_updated: str = ""
-    """What the file's last header says: the CLI finds `latest` and chooses among files with one id by them."""
+    """Times in the last header of the file. The CLI uses them to find `latest`, and to choose between
+    files with the same id."""
 
 
 def find(
@@ -57,9 +58,9 @@ def find(
     limit: int | None = None,
     subagents: bool = False,
 ) -> list[SessionInfo]:
-    """The sessions of a project, or of all, the one that was changed last first.
+    """List the sessions of a project, or of all projects, the last changed one first.
 
-    Nothing that is in the files raises. With `subagents`, their sessions are listed too.
+    Never raises, whatever the files contain. `subagents` also lists the sessions of subagents.
 
     >>> find("/no/such/project", home="/no/such/home")
     []
@@ -67,25 +68,25 @@ def find(
     folders = chat_folders(project, home=home, environ=environ, places=places)
     best: dict[tuple[str, str], SessionInfo] = {}
     for folder in folders:
-        for info in _chosen(_infos(folder, session_files(folder, subagents))):
+        for info in _one_per_id(_infos(folder, session_files(folder, subagents))):
             if info.kind == "subagent" and not subagents:
                 continue
-            # A newer release copies the folder of an older one: the copy goes on, and the other stays.
+            # A newer release copies the folder of an older one and continues in the copy; the old one stays.
             known = best.setdefault((info.project or str(folder.chats), info.id), info)
             if known.updated < info.updated:
                 best[(info.project or str(folder.chats), info.id)] = info
-    found = sorted(best.values(), key=lambda info: (info.updated, info.file), reverse=True)
-    return found if limit is None else found[: max(0, limit)]
+    infos = sorted(best.values(), key=lambda info: (info.updated, info.file), reverse=True)
+    return infos if limit is None else infos[: max(0, limit)]
 
 
-def named(folders: Iterable[Folder], session_id: str) -> list[SessionInfo]:
-    """The session with this full id, found by the names of the files alone."""
+def find_by_id(folders: Iterable[Folder], session_id: str) -> list[SessionInfo]:
+    """Find the session with this full id, by file names only."""
     endings = (f"-{session_id[:8]}.json", f"-{session_id[:8]}.jsonl")
-    found: list[SessionInfo] = []
+    matches: list[SessionInfo] = []
     for folder in folders:
         files = [file for file in session_files(folder, False) if file.endswith(endings)]
-        found += [info for info in _chosen(_infos(folder, files)) if info.id == session_id]
-    return sorted(found, key=lambda info: info.updated, reverse=True)
+        matches += [info for info in _one_per_id(_infos(folder, files)) if info.id == session_id]
+    return sorted(matches, key=lambda info: info.updated, reverse=True)
 
 
 def exists(
@@ -96,12 +97,15 @@ def exists(
     environ: Mapping[str, str] | None = None,
     places: Places | None = None,
 ) -> bool:
-    """Whether the CLI's `--resume` would find this session in this project. Cheap: asked before each resumed run."""
+    """Whether the CLI's `--resume` would find this session in this project.
+
+    It must be fast: each resumed run calls it.
+    """
     if not is_session_id(session_id):
         return False
     for quick in (True, False):
         folders = chat_folders(project, home=home, environ=environ, places=places, quick=quick)
-        if any(info.resumable is not False for info in named(folders, session_id)):
+        if any(info.resumable is not False for info in find_by_id(folders, session_id)):
             return True
     return False
 
@@ -114,35 +118,36 @@ def journal_of(
     environ: Mapping[str, str] | None = None,
     places: Places | None = None,
 ) -> Path | None:
-    """The `.jsonl` file that a run with this session writes to, once it is there: what a Follower is to find.
+    """Return the `.jsonl` file that a run with this session writes, for a Follower; None if it is missing.
 
-    A resumed session goes on in the file that has its conversation, not in the stub that the CLI makes first.
+    A resumed session continues in the file with its conversation, not in the stub that the CLI
+    creates first.
     """
     folders = chat_folders(project, home=home, environ=environ, places=places, quick=True)
-    found = [info for info in named(folders, session_id) if info.file.endswith(".jsonl")]
-    return Path(found[0].file) if found else None
+    journals = [info for info in find_by_id(folders, session_id) if info.file.endswith(".jsonl")]
+    return Path(journals[0].file) if journals else None
 
 
 def info_of(file: Path, project: str | None = None) -> SessionInfo:
-    """What is known of one file, wherever it lies; raises OSError where it cannot be read."""
+    """Describe one session file in any folder; raises OSError if it cannot be read."""
     folder = Folder(file.parent, project, len(file.parent.parent.name) == 64)
     return _info(folder, str(file))
 
 
 def session_files(folder: Folder, subagents: bool) -> list[str]:
-    """The files in a folder, as the CLI sorts them; with those of subagents, which have folders of their own."""
-    found: list[str] = []
+    """List the session files of a folder in the CLI's order. Files of subagents are in sub-folders."""
+    files: list[str] = []
     try:
         with os.scandir(folder.chats) as entries:
             for entry in entries:
                 name = entry.name
                 if name.startswith("session-") and name.endswith((".json", ".jsonl")):
-                    found.append(entry.path)
+                    files.append(entry.path)
                 elif subagents and not name.startswith(".") and entry.is_dir():
-                    found += [one.path for one in os.scandir(entry.path) if one.name.endswith(".jsonl")]
+                    files += [file.path for file in os.scandir(entry.path) if file.name.endswith(".jsonl")]
     except OSError:
         pass
-    return sorted(found)
+    return sorted(files)
 
 
 def _infos(folder: Folder, files: Iterable[str]) -> Iterator[SessionInfo]:
@@ -150,7 +155,7 @@ def _infos(folder: Folder, files: Iterable[str]) -> Iterator[SessionInfo]:
         try:
             yield _info(folder, file)
         except OSError:
-            continue  # gone meanwhile, or none of ours to read
+            continue  # removed in the meantime, or not readable
 
 
 def _info(folder: Folder, file: str) -> SessionInfo:
@@ -180,25 +185,25 @@ def _info(folder: Folder, file: str) -> SessionInfo:
 
 
 def _short_id(name: str) -> str:
-    """The part of the id that a file's name has."""
-    found = _NAME.fullmatch(name)
-    return found.group(1) if found else name.rpartition(".")[0] or name
+    """Return the part of the id that is in the file name."""
+    match = _NAME.fullmatch(name)
+    return match.group(1) if match else name.rpartition(".")[0] or name
 
 
-def _chosen(infos: Iterable[SessionInfo]) -> list[SessionInfo]:
-    """One of each id: the one that the CLI takes (sessionUtils.ts, getSessionFiles), else the biggest."""
+def _one_per_id(infos: Iterable[SessionInfo]) -> list[SessionInfo]:
+    """Keep one file per id: the one that the CLI uses (sessionUtils.ts, getSessionFiles), else the largest."""
     by_id: dict[str, list[SessionInfo]] = {}
     for info in infos:
         by_id.setdefault(info.id, []).append(info)
-    return [group[0] if len(group) == 1 else _first_choice(group) for group in by_id.values()]
+    return [group[0] if len(group) == 1 else _choose(group) for group in by_id.values()]
 
 
-def _first_choice(group: list[SessionInfo]) -> SessionInfo:
+def _choose(group: list[SessionInfo]) -> SessionInfo:
     usable = [info for info in group if info.resumable is not False]
     if usable:
         best = usable[0]
         for info in usable[1:]:
-            ours, theirs = when(best.last_updated), when(info.last_updated)
+            ours, theirs = parse_time(best.last_updated), parse_time(info.last_updated)
             if ours is not None and theirs is not None and theirs > ours:
                 best = info
     else:

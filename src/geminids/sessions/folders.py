@@ -1,4 +1,4 @@
-"""Where the CLI keeps the sessions of a project: three generations, in the user's home and in ours."""
+"""The folders in which the CLI stores the sessions of a project: three generations, several homes."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from geminids.errors import SessionError
 __all__ = ["Folder", "chat_folders", "home_of", "project_hash", "project_paths", "read_regular_file"]
 
 _HASH = re.compile(r"[0-9a-f]{64}")
-# How many slugs are tried before all folders are gone through: `app`, `app-1` ... are given to other projects.
-_TRIED = 10
+# How many slugs to try before scanning all folders: `app`, `app-1` ... may belong to other projects.
+_MAX_SLUGS = 10
 
 
 class Folder(msgspec.Struct, frozen=True):
-    """One `chats` folder. `hashed`: of a release before 0.29; its project may then be unknown (None)."""
+    """One `chats` folder. `hashed`: made by a release before 0.29, so that `project` may be unknown."""
 
     chats: Path
     project: str | None
@@ -36,50 +36,50 @@ def chat_folders(
     places: Places | None = None,
     quick: bool = False,
 ) -> list[Folder]:
-    """The folders that can hold sessions of this project (None: of all), those of newer releases first.
+    """Return the folders with sessions of a project (None: of all), those of newer releases first.
 
-    `quick` is content with those that have the usual name, if there is one.
+    `quick` looks only for folders with the usual name, and scans all folders only if there is none.
     """
     environ = os.environ if environ is None else environ
     places = places or Places.of(environ)
     gemini = home_of(home, environ, places) / ".gemini"
     wanted = None if project is None else project_paths(project)
-    if quick and wanted is not None and (usual := list(_usual(gemini, wanted))):
+    if quick and wanted is not None and (usual := list(_usual_folders(gemini, wanted))):
         return usual
-    found = list(_scan(gemini, wanted, lambda: _registered(gemini, places)))
-    return sorted(found, key=lambda folder: (folder.hashed, str(folder.chats)))
+    folders = _scan(gemini, wanted, lambda: _registered_slugs(gemini, places))
+    return sorted(folders, key=lambda folder: (folder.hashed, str(folder.chats)))
 
 
 def home_of(home: str, environ: Mapping[str, str], places: Places) -> Path:
-    """The home in whose tree the sessions lie: as `launch.home.source_home`, whose settings are no matter here."""
+    """Return the home that holds the sessions, like `launch.home.source_home` but without settings."""
     if home == "isolated":
         return places.homes / "isolated"
     if home != "user":
         return Path(home).absolute()
-    named = environ.get(SOURCE) or environ.get("GEMINI_CLI_HOME") or environ.get("HOME")
-    return Path(named or os.path.expanduser("~")).absolute()
+    path = environ.get(SOURCE) or environ.get("GEMINI_CLI_HOME") or environ.get("HOME")
+    return Path(path or os.path.expanduser("~")).absolute()
 
 
 def project_paths(project: str | os.PathLike[str]) -> tuple[str, ...]:
-    """A project as the CLI may know it: without links, as Node sees its folder, and as it was given."""
+    """Return the paths under which the CLI may know a project: with links resolved, and as given."""
     try:
         given = os.path.abspath(os.fspath(project))
         return tuple(dict.fromkeys((os.path.realpath(given), given)))
     except ValueError:
-        raise SessionError("the project's path has a NUL in it") from None
+        raise SessionError("the path of the project contains a NUL character") from None
 
 
 def project_hash(project: str) -> str:
-    """What the CLI calls `projectHash`."""
+    """Return the `projectHash` of the CLI."""
     from hashlib import sha256  # imported late: it loads OpenSSL, 16 ms
 
     return sha256(project.encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def _usual(gemini: Path, wanted: tuple[str, ...]) -> Iterator[Folder]:
+def _usual_folders(gemini: Path, wanted: tuple[str, ...]) -> Iterator[Folder]:
     for path in wanted:
         slug = _slug(path)
-        for number in range(_TRIED):
+        for number in range(_MAX_SLUGS):
             place = gemini / "tmp" / (f"{slug}-{number}" if number else slug)
             if not place.is_dir():
                 break
@@ -88,7 +88,7 @@ def _usual(gemini: Path, wanted: tuple[str, ...]) -> Iterator[Folder]:
 
 
 def _slug(path: str) -> str:
-    """As the CLI makes it (projectRegistry.ts, slugify)."""
+    """Make the slug like the CLI does (projectRegistry.ts, slugify)."""
     return re.sub("[^a-z0-9]+", "-", os.path.basename(path).lower()).strip("-") or "project"
 
 
@@ -117,7 +117,7 @@ def _scan(
 
 
 def _owner(gemini: Path, slug: str) -> str | None:
-    """The project that a slug's marker names."""
+    """Return the project in the marker file of a slug."""
     for tree in ("tmp", "history"):
         try:
             with open(gemini / tree / slug / ".project_root", "rb") as marker:
@@ -129,8 +129,8 @@ def _owner(gemini: Path, slug: str) -> str | None:
     return None
 
 
-def _registered(gemini: Path, places: Places) -> dict[str, str]:
-    """Projects and their slugs, from this home's registry and those of the private homes that lead into it."""
+def _registered_slugs(gemini: Path, places: Places) -> dict[str, str]:
+    """Return projects and their slugs, from the registries of this home and of private homes linked to it."""
     homes = [gemini]
     try:
         private = [places.homes / name / ".gemini" for name in sorted(os.listdir(places.homes))]
@@ -139,7 +139,7 @@ def _registered(gemini: Path, places: Places) -> dict[str, str]:
     homes += [
         other for other in private if os.path.realpath(other / "tmp") == os.path.realpath(gemini / "tmp")
     ]
-    found: dict[str, str] = {}
+    slugs: dict[str, str] = {}
     for folder in homes:
         try:
             registry = msgspec.json.decode((folder / "projects.json").read_bytes())
@@ -148,15 +148,15 @@ def _registered(gemini: Path, places: Places) -> dict[str, str]:
         projects = registry.get("projects") if isinstance(registry, dict) else None
         for path, slug in projects.items() if isinstance(projects, dict) else ():
             if isinstance(slug, str):
-                found.setdefault(os.path.normpath(path), slug)
-    return found
+                slugs.setdefault(os.path.normpath(path), slug)
+    return slugs
 
 
 def read_regular_file(path: str | Path) -> bytes:
-    """The content of a regular file; raises `OSError` for anything else."""
+    """Read a regular file; raises `OSError` for anything else."""
     # Without O_NONBLOCK, opening a FIFO that has a session's name would block.
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(fd, "rb", buffering=0) as file:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise OSError("it is not a file")
+            raise OSError("not a regular file")
         return file.read()

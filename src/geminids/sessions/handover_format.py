@@ -1,4 +1,4 @@
-"""The frame of a conversation that was handed over with a prompt: how it is written, and how it is taken apart."""
+"""The format of a conversation that is handed over as part of a prompt: its frame and its parser."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 import msgspec
 
-__all__ = ["FRAME", "LAST", "Piece", "holds_record", "own_words", "taken_apart"]
+__all__ = ["FRAME", "LAST", "Piece", "holds_record", "taken_apart", "without_handover"]
 
 FRAME = """\
 This is our conversation so far. You had it with me in an earlier process, whose memory is gone; it is put here so \
@@ -16,7 +16,7 @@ My next message stands behind the last of these lines.
 """
 LAST = "end of the record, my next message:"
 
-_FOUND = re.compile(
+_FRAME_PATTERN = re.compile(
     r"\A(?:<hook_context>.*?</hook_context>\s*)?"
     + re.escape(FRAME).replace(r"\{mark\}", r"(?P<mark>==[0-9a-f]{8}==)"),
     re.DOTALL,
@@ -24,33 +24,33 @@ _FOUND = re.compile(
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """Something that was said or done: a line that says what, and the text itself."""
+    """One message or tool call of the conversation: a header line, and its text."""
 
     head: str
     body: str
 
 
 def holds_record(prompt: str) -> bool:
-    """Whether a conversation was handed over with this prompt."""
-    return _FOUND.match(prompt) is not None
+    """Whether this prompt contains a handed-over conversation."""
+    return _FRAME_PATTERN.match(prompt) is not None
 
 
-def own_words(prompt: str) -> str:
-    """A prompt without the conversation that was handed over with it."""
+def without_handover(prompt: str) -> str:
+    """Return a prompt without the handed-over conversation."""
     return taken_apart(prompt)[1]
 
 
 def taken_apart(text: str) -> tuple[list[Piece], str]:
-    """The pieces that were handed over with a prompt, and the prompt itself."""
-    found = _FOUND.match(text)
-    if found is None:
+    """Split a prompt into the pieces of the handed-over conversation and the prompt itself."""
+    frame = _FRAME_PATTERN.match(text)
+    if frame is None:
         return [], text
-    mark = found["mark"]
-    inside, last, words = text[found.end() :].partition(f"\n\n{mark} {LAST}\n")
+    mark = frame["mark"]
+    record, last, prompt = text[frame.end() :].partition(f"\n\n{mark} {LAST}\n")
     if not last:
         return [], text
     pieces = []
-    for piece in inside.removeprefix(f"\n{mark} ").split(f"\n\n{mark} "):
+    for piece in record.removeprefix(f"\n{mark} ").split(f"\n\n{mark} "):
         head, _, body = piece.partition("\n")
         pieces.append(Piece(head, body))
-    return pieces, words
+    return pieces, prompt

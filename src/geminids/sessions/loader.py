@@ -1,4 +1,4 @@
-"""One stored session, whole: by its id, the beginning of it, `latest`, or its file."""
+"""Load one stored session by its id, a prefix of it, `latest`, or its file."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from geminids.errors import SessionDamaged, SessionError, SessionNotFound
 from geminids.gemini.protocol.journal.records import Header, Message
 from geminids.gemini.protocol.journal.replay import Conversation, replay
 from geminids.ids import is_session_id
-from geminids.sessions.finder import SessionInfo, find, info_of, named
+from geminids.sessions.finder import SessionInfo, find, find_by_id, info_of
 from geminids.sessions.folders import Folder, chat_folders, read_regular_file
-from geminids.sessions.peek import when
+from geminids.sessions.peek import parse_time
 
 __all__ = ["Session", "load", "locate", "read_file"]
 
@@ -23,7 +23,7 @@ _SHORTEST = 6
 
 
 class Session(msgspec.Struct, frozen=True):
-    """A session with its conversation as it stands at the end."""
+    """A session and the final state of its conversation."""
 
     info: SessionInfo
     conversation: Conversation
@@ -49,16 +49,16 @@ def load(
     environ: Mapping[str, str] | None = None,
     places: Places | None = None,
 ) -> Session:
-    """Load a session: a text is an id, six or more characters that one id begins with, or `latest`; a Path a file.
+    """Load a session. `session` is an id, a unique prefix of at least six characters, `latest` or a Path.
 
-    `latest` is the one that was started last, as it is for the CLI. Raises SessionNotFound, which says where
-    it looked, and SessionDamaged for a file in which the CLI would find no session: `rescue` may.
+    `latest` is the session that was started last, as in the CLI. Raises SessionNotFound with the
+    folders that were searched, and SessionDamaged if the CLI cannot read the file; try `rescue` then.
     """
     info = locate(session, project, home=home, environ=environ, places=places)
     conversation = replay(read_file(Path(info.file)).split(b"\n"))
     if conversation.header is None:
         raise SessionDamaged(
-            "no session can be found in it", file=info.file, hint="sessions.rescue reads what is left of it."
+            "contains no session", file=info.file, hint="Recover its messages with sessions.rescue."
         )
     return Session(info, conversation)
 
@@ -71,37 +71,37 @@ def locate(
     environ: Mapping[str, str] | None = None,
     places: Places | None = None,
 ) -> SessionInfo:
-    """Which session is meant, as `load` understands it, without reading it."""
+    """Find a session like `load` does, without reading it."""
     if isinstance(session, Path):
-        return _of_file(session)
+        return _describe_file(session)
     if not is_session_id(session):
         raise SessionError(
-            "a session id has letters, digits, - and _ only, at most 128 of them",
-            hint="Give a file as a Path.",
+            "a session id consists of at most 128 letters, digits, - and _",
+            hint="Pass a file as a Path.",
         )
     folders = chat_folders(project, home=home, environ=environ, places=places)
-    if session != "latest" and (exact := named(folders, session)):
+    if session != "latest" and (exact := find_by_id(folders, session)):
         return exact[0]
-    there = find(project, home=home, environ=environ, places=places)
-    matching = _matching(session, there)
+    sessions = find(project, home=home, environ=environ, places=places)
+    matching = _matching(session, sessions)
     if len(matching) == 1:
         return matching[0]
-    raise _not_found(session, project, folders, there, matching)
+    raise _not_found(session, project, folders, sessions, matching)
 
 
-def _matching(session: str, there: Sequence[SessionInfo]) -> list[SessionInfo]:
+def _matching(session: str, sessions: Sequence[SessionInfo]) -> list[SessionInfo]:
     if session == "latest":
-        return sorted((info for info in there if info.resumable is not False), key=_start)[-1:]
-    exact = [info for info in there if info.id == session]
-    # A file that has lost its header has kept the beginning of the id in its name.
-    exact = exact or [info for info in there if info.damaged and session[:8] == info.id]
+        return sorted((info for info in sessions if info.resumable is not False), key=_start)[-1:]
+    exact = [info for info in sessions if info.id == session]
+    # A file that has lost its header still has the start of the id in its name.
+    exact = exact or [info for info in sessions if info.damaged and session[:8] == info.id]
     if exact or len(session) < _SHORTEST:
         return exact
-    return [info for info in there if info.id.startswith(session)]
+    return [info for info in sessions if info.id.startswith(session)]
 
 
 def _start(info: SessionInfo) -> float:
-    started = when(info.last_started) or info.started
+    started = parse_time(info.last_started) or info.started
     return started.timestamp() if started else 0.0
 
 
@@ -109,40 +109,40 @@ def _not_found(
     session: str,
     project: str | os.PathLike[str] | None,
     folders: Sequence[Folder],
-    there: Sequence[SessionInfo],
+    sessions: Sequence[SessionInfo],
     matching: Sequence[SessionInfo],
 ) -> SessionNotFound:
     looked = [str(folder.chats) for folder in folders]
-    of = "any project" if project is None else os.path.abspath(project)
+    owner = "any project" if project is None else os.path.abspath(project)
     if matching:
         ids = [info.id for info in matching]
-        message = f"{len(ids)} sessions of {of} begin with {session}: {', '.join(ids[:5])}"
-        return SessionNotFound(message, hint="Give more of the id.", looked=looked, nearest=ids)
-    nearest = _nearest(session, there)
-    where = f"Looked in {', '.join(looked[:5])}." if looked else "It has no folder for sessions yet."
-    hint = f"{where} {_what_is_there(there, nearest)}"
-    what = "no session" if session == "latest" else f"no session {session}"
-    return SessionNotFound(f"there is {what} of {of}", hint=hint, looked=looked, nearest=nearest)
+        message = f"{len(ids)} sessions of {owner} begin with {session}: {', '.join(ids[:5])}"
+        return SessionNotFound(message, hint="Use more characters of the id.", looked=looked, nearest=ids)
+    nearest = _nearest(session, sessions)
+    where = f"Looked in {', '.join(looked[:5])}." if looked else "It has no session folder yet."
+    hint = f"{where} {_suggest(sessions, nearest)}"
+    missing = "no session" if session == "latest" else f"no session {session}"
+    return SessionNotFound(f"there is {missing} of {owner}", hint=hint, looked=looked, nearest=nearest)
 
 
-def _nearest(session: str, there: Sequence[SessionInfo]) -> list[str]:
-    from difflib import get_close_matches  # imported late: only a mistake needs it
+def _nearest(session: str, sessions: Sequence[SessionInfo]) -> list[str]:
+    from difflib import get_close_matches  # imported late: only this error needs it
 
-    ids = list(dict.fromkeys(info.id for info in there[:1000]))
-    alike = [one for one in ids if one.startswith(session[:4])]
-    return list(dict.fromkeys([*get_close_matches(session, ids, 3), *alike]))[:3]
+    ids = list(dict.fromkeys(info.id for info in sessions[:1000]))
+    similar = [known for known in ids if known.startswith(session[:4])]
+    return list(dict.fromkeys([*get_close_matches(session, ids, 3), *similar]))[:3]
 
 
-def _what_is_there(there: Sequence[SessionInfo], nearest: Sequence[str]) -> str:
+def _suggest(sessions: Sequence[SessionInfo], nearest: Sequence[str]) -> str:
     if nearest:
-        return f"Do you mean {' or '.join(nearest)}?"
-    if not there:
+        return f"Did you mean {' or '.join(nearest)}?"
+    if not sessions:
         return "There are no sessions."
-    how_many = "is 1 session" if len(there) == 1 else f"are {len(there)} sessions"
-    return f"There {how_many}, the newest is {there[0].id}."
+    count = "is 1 session" if len(sessions) == 1 else f"are {len(sessions)} sessions"
+    return f"There {count}; the newest is {sessions[0].id}."
 
 
-def _of_file(file: Path) -> SessionInfo:
+def _describe_file(file: Path) -> SessionInfo:
     try:
         return info_of(file)
     except FileNotFoundError:
@@ -152,7 +152,7 @@ def _of_file(file: Path) -> SessionInfo:
 
 
 def read_file(file: Path) -> bytes:
-    """The content of a session file."""
+    """Read a session file; raises SessionNotFound or SessionDamaged."""
     try:
         return read_regular_file(file)
     except FileNotFoundError:

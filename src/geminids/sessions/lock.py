@@ -1,6 +1,6 @@
-"""One run at a time in a session: a lock across tasks, threads and processes, which the kernel frees.
+"""Session locks: only one run can use a session at a time, across tasks, threads and processes.
 
-A lock is a file below `Places.locks` (`config/flock`).
+A lock is a file below `Places.locks` (`config/flock`). The kernel frees it when its process ends.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ from geminids.ids import is_session_id
 
 __all__ = ["Holder", "Lock", "hold", "still_writing", "try_hold"]
 
-# Between the lock and the record of its holder lie some microseconds, and a sweep holds a lock as briefly.
-_LOOKS = 100
+# The record of the holder is written some microseconds after the lock is taken, and a sweep holds a
+# lock for as long: look again before reporting an unknown holder.
+_TRIES = 100
 _PAUSE = 0.001
-# How often a waiter tries: two system calls each time.
+# Interval of a waiter's tries, each of which takes two system calls.
 _POLL = 0.02
 
 
 class Holder(msgspec.Struct, frozen=True):
-    """Who holds a session: the host process, its run, and since when (seconds of the epoch)."""
+    """Who holds a session: the host process, its run, and since when (Unix seconds)."""
 
     pid: int | None = None
     run_id: str | None = None
@@ -43,9 +44,10 @@ class Holder(msgspec.Struct, frozen=True):
 
 
 class Lock:
-    """A session that is held. `release` it, or use it in a `with`; the end of the process does it too.
+    """A held session. `release` it, or use `with`. The end of the process releases it too.
 
-    `left_by` is the holder before, if it died holding: its CLI may live for a moment yet (`still_writing`).
+    `left_by` is the previous holder, if it died without releasing: its CLI may still run for a short
+    time (`still_writing`).
     """
 
     def __init__(self, session_id: str, lock: FileLock, file: Path, left_by: Holder | None) -> None:
@@ -59,7 +61,7 @@ class Lock:
         return self._lock.is_held
 
     def release(self) -> None:
-        """Let go, and leave no file. Once is enough; twice does no harm."""
+        """Release the lock and remove its file. A second call has no effect."""
         if self._lock.is_held:
             _remove(self._lock, self._file)
             _sweep(self._file.parent)
@@ -74,26 +76,29 @@ class Lock:
 
 
 def try_hold(session_id: str, run_id: str, *, places: Places | None = None) -> Lock | Holder:
-    """Take the session's lock now, or say who has it. Raises SessionError where nothing can be locked."""
-    return _try(session_id, run_id, places or Places.of(), _LOOKS)
+    """Take the lock of a session without waiting, or return its holder.
+
+    Raises SessionError if the lock file cannot be written.
+    """
+    return _try(session_id, run_id, places or Places.of(), _TRIES)
 
 
-def _try(session_id: str, run_id: str, places: Places, looks: int) -> Lock | Holder:
+def _try(session_id: str, run_id: str, places: Places, tries: int) -> Lock | Holder:
     file = _file_of(session_id, places)
     while True:
         try:
             lock = _take(file)
         except OSError as error:
             raise SessionError(
-                f"the session {session_id} cannot be locked: {error}",
-                hint=f"Make {file.parent} writable, or set GEMINIDS_HOME to a folder that is.",
+                f"cannot lock session {session_id}: {error}",
+                hint=f"Make {file.parent} writable, or set GEMINIDS_HOME to a writable folder.",
             ) from None
         if lock is not None:
             return _with_record(session_id, run_id, lock, file)
         holder = _read(file)
-        if looks <= 0 or (holder is not None and _is_alive(holder)):
+        if tries <= 0 or (holder is not None and _is_alive(holder)):
             return holder or Holder()
-        looks -= 1
+        tries -= 1
         time.sleep(_PAUSE)
 
 
@@ -106,33 +111,33 @@ async def hold(
     on_wait: Callable[[Holder], None] | None = None,
     places: Places | None = None,
 ) -> AsyncIterator[Lock]:
-    """Hold a session for a block; wait for it, and say for whom each time that changes.
+    """Hold a session for the block. Wait until it is free, and call `on_wait` for each new holder.
 
-    Without `wait`, SessionBusy is raised where another has it.
+    Without `wait`, raises SessionBusy if another run holds it.
     """
-    import anyio  # imported late: the CLI must be spawned before it
+    import anyio  # imported late: it must not delay the start of the CLI
 
-    told: Holder | None = None
+    reported: Holder | None = None
     places = places or Places.of()
-    # A waiter's next try comes soon anyway: it must not hold up the event loop.
-    while not isinstance(got := _try(session_id, run_id, places, 0 if told else _LOOKS), Lock):
+    # Only the first call may sleep: later ones must not block the event loop, and the next is soon.
+    while not isinstance(taken := _try(session_id, run_id, places, 0 if reported else _TRIES), Lock):
         if not wait:
-            raise SessionBusy(session_id, holder=got)
-        if got != told:
-            told = got
+            raise SessionBusy(session_id, holder=taken)
+        if taken != reported:
+            reported = taken
             if on_wait is not None:
-                on_wait(got)
+                on_wait(taken)
         await anyio.sleep(_POLL)
-    with got:
-        yield got
+    with taken:
+        yield taken
 
 
 def still_writing(holder: Holder) -> bool:
-    """Whether a process of this holder's run lives. The guard ends them when a host dies, some moments later."""
+    """Whether a process of the holder's run is alive. The guard ends them shortly after a host dies."""
     from geminids.process.tree import all_marked  # imported late: psutil
 
-    ending = f":{holder.run_id}"
-    return any(mark.endswith(ending) for _, value in all_marked() for mark in value.split())
+    suffix = f":{holder.run_id}"
+    return any(mark.endswith(suffix) for _, value in all_marked() for mark in value.split())
 
 
 def _sweep(folder: Path) -> None:
@@ -152,12 +157,12 @@ def _sweep(folder: Path) -> None:
 
 def _file_of(session_id: str, places: Places) -> Path:
     if not is_session_id(session_id):
-        raise SessionError("a session id has letters, digits, - and _ only, at most 128 of them")
+        raise SessionError("a session id consists of at most 128 letters, digits, - and _")
     return places.locks / f"gemini-{session_id}"
 
 
 def _take(file: Path) -> FileLock | None:
-    """Lock the file that has this name, in a folder that is made where there is none."""
+    """Lock this file; create its folder if needed."""
     try:
         return FileLock.take(file)
     except FileNotFoundError:
@@ -166,11 +171,11 @@ def _take(file: Path) -> FileLock | None:
 
 
 def _with_record(session_id: str, run_id: str, lock: FileLock, file: Path) -> Lock:
-    """Write down who holds it. The lock is what counts: a disk that is full costs the record alone."""
+    """Write the holder into the lock file. On a full disk only this record is missing."""
     left_by = _decoded(os.pread(lock.fd, 4096, 0))
     holder = Holder(os.getpid(), run_id, time.time())
     try:
-        # The record is one line, written before the rest is cut off: a reader finds the old or the new one.
+        # Write one line, then truncate: a reader sees the old or the new record, never a mix.
         line = msgspec.json.encode(holder) + b"\n"
         os.pwrite(lock.fd, line, 0)
         os.ftruncate(lock.fd, len(line))
@@ -183,7 +188,7 @@ def _remove(lock: FileLock, file: Path) -> None:
     try:
         file.unlink()
     except OSError:
-        pass  # a stale file is swept later, or taken again
+        pass  # a later sweep removes the file, or a later run locks it again
     finally:
         lock.close()
 

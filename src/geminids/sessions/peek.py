@@ -1,4 +1,4 @@
-"""What can be known about a session from the beginning and the end of its file."""
+"""Describe a session from the start and the end of its file, without reading all of it."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from geminids.gemini.protocol.journal.records import (
     update_in,
 )
 from geminids.gemini.protocol.journal.replay import blocks, legacy_conversation
-from geminids.sessions.handover_format import own_words
+from geminids.sessions.handover_format import without_handover
 
-__all__ = ["Peek", "peek", "title_of", "when"]
+__all__ = ["Peek", "parse_time", "peek", "title_of"]
 
 _HEAD = 48 * 1024
 _TAIL = 16 * 1024
 _TITLE = 200
-# How the CLI begins its lines.
+# The start of the CLI's lines.
 _MESSAGE = b'{"id":"'
 _UPDATED = b'{"$set":{"lastUpdated":"'
 _HEADER = b'{"sessionId":"'
 _USUAL = (_MESSAGE, _UPDATED)
-# A text has no line break in it: a line with two blanks before its name is a field of the whole.
+# JSON strings contain no line break: a line with two leading blanks is a field of the top object.
 _FIELD = re.compile(
     rb'^  "(sessionId|projectHash|startTime|lastUpdated|kind|summary)": (".*"),?\r?$', re.MULTILINE
 )
@@ -43,7 +43,10 @@ _HOOK = re.compile(r"\s*<hook_context>.*?</hook_context>\s*", re.DOTALL)
 
 
 class Peek(msgspec.Struct, frozen=True):
-    """What was seen; None is not known. `damaged`: the CLI would find no session in it."""
+    """A session as far as it was read; unknown fields are None.
+
+    `damaged`: the CLI would find no session in the file.
+    """
 
     size: int
     damaged: bool
@@ -58,22 +61,22 @@ class Peek(msgspec.Struct, frozen=True):
     resumable: bool | None
 
 
-class _Seen:
-    """The conversation as far as it was seen. `gap`: some of it was not.
+class _PartialConversation:
+    """The conversation as far as it was read. `gap`: a part in the middle was not.
 
-    Messages are kept as they stand in the file, and few are ever decoded: listing must be quick.
+    Messages stay encoded, and few are ever decoded, so that listing is fast.
     """
 
     def __init__(self) -> None:
         self.gap = False
         self.fields: dict[str, Any] = {}
         self.started: Any = None
-        # Of each message: what it is, and on which side of the gap it stands.
+        # For each message id: the message, and whether it is after the gap.
         self.thread: dict[bytes, tuple[bytes | Message, bool]] = {}
         self.prompt: str | None = None
 
     def take(self, line: bytes) -> None:
-        """One line of a journal."""
+        """Add one line of a journal."""
         if line.startswith(_MESSAGE) and line.endswith(b"}"):
             self.put(line[7 : line.find(b'"', 7)], line)
         elif line.startswith(_UPDATED) and len(line) < 64 and line.endswith(b'"}}'):
@@ -99,7 +102,7 @@ class _Seen:
 
     def set(self, fields: dict[str, Any], messages: Sequence[msgspec.Raw | Message] | None) -> None:
         self.fields.update(fields)
-        # A session that is resumed in the minute of its start gets a second header, with another start.
+        # A session that is resumed in the minute of its start gets a second header with a new start.
         self.started = self.started or self.fields.get("startTime")
         if messages is not None:
             self.thread.clear()
@@ -117,17 +120,17 @@ class _Seen:
         if self.prompt is None and (isinstance(message, Message) or b'"user"' in message):
             decoded = _decoded(message)
             if decoded is not None and decoded.is_resumable and decoded.is_prompt:
-                self.prompt = title_of(own_words(decoded.text))
+                self.prompt = title_of(without_handover(decoded.text))
 
     def rewind(self, message_id: bytes) -> None:
         if message_id in self.thread:
-            # The gap goes too, where it stands behind that message.
+            # If the gap is after that message, it is removed too.
             self.gap = self.thread[message_id][1]
             while self.thread.popitem()[0] != message_id:
                 pass
         elif self.gap:
-            # It stands in the gap, most likely: what came behind the gap is taken back.
-            self.thread = {key: one for key, one in self.thread.items() if not one[1]}
+            # The message is probably in the gap: remove everything after the gap.
+            self.thread = {key: entry for key, entry in self.thread.items() if not entry[1]}
         else:
             self.thread.clear()
 
@@ -140,13 +143,13 @@ class _Seen:
 
     @property
     def times(self) -> tuple[str | None, str | None]:
-        """When the first and the last message were written."""
+        """The timestamps of the first and the last message."""
         ends = [next(order, None) for order in (iter(self.thread.values()), reversed(self.thread.values()))]
-        first, last = (_decoded(one[0]) if one else None for one in ends)
+        first, last = (_decoded(entry[0]) if entry else None for entry in ends)
         return (first.timestamp if first else None), (last.timestamp if last else None)
 
     def text(self, name: str) -> str:
-        """A field of the header, where it is a text."""
+        """Return a field of the header; empty if it is not text."""
         value = self.fields.get(name)
         return value if isinstance(value, str) else ""
 
@@ -156,56 +159,59 @@ def _decoded(message: bytes | Message) -> Message | None:
 
 
 def peek(path: str | Path) -> Peek:
-    """Look at a session file; raises OSError where it cannot be read. At most 64 KiB of it are."""
+    """Describe a session file from at most 64 KiB of it; raises OSError if it cannot be read."""
     fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
-        found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
             raise OSError(f"{path} is not a file")
-        if found.st_size <= _HEAD + _TAIL:
+        if status.st_size <= _HEAD + _TAIL:
             parts = [os.pread(fd, _HEAD + _TAIL, 0)]
         else:
-            parts = [os.pread(fd, _TAIL, 0), os.pread(fd, _TAIL, found.st_size - _TAIL)]
-        seen = _peek(parts, found)
-        if seen.title is None and len(parts) > 1:
-            # A long context stands before the first prompt.
+            parts = [os.pread(fd, _TAIL, 0), os.pread(fd, _TAIL, status.st_size - _TAIL)]
+        description = _peek(parts, status)
+        if description.title is None and len(parts) > 1:
+            # A long context precedes the first prompt: read more of the start.
             parts[0] += os.pread(fd, _HEAD - _TAIL, _TAIL)
-            seen = _peek(parts, found)
-        return seen
+            description = _peek(parts, status)
+        return description
     finally:
         os.close(fd)
 
 
-def _peek(parts: list[bytes], found: os.stat_result) -> Peek:
-    seen = _Seen()
+def _peek(parts: list[bytes], status: os.stat_result) -> Peek:
+    seen = _PartialConversation()
     for number, lines in enumerate(_whole_lines(parts)):
         seen.gap = number > 0
         if len(parts) > 1:
-            lines = _few(lines, seen) if number == 0 else _last(lines)
+            lines = _take_to_prompt(lines, seen) if number == 0 else _last(lines)
         for line in lines:
             seen.take(line)
     damaged = not (seen.fields.get("sessionId") and seen.fields.get("projectHash"))
     if damaged and (old := _legacy(parts)) is not None:
         seen, damaged = old, False
     first, last = seen.times
-    changed = [one for one in (when(seen.text("lastUpdated")), when(last)) if one is not None]
+    changed = [time for time in (parse_time(seen.text("lastUpdated")), parse_time(last)) if time is not None]
     return Peek(
-        size=found.st_size,
+        size=status.st_size,
         damaged=damaged,
         session_id="" if damaged else seen.text("sessionId"),
         kind=seen.text("kind"),
         last_started=seen.text("startTime"),
         last_updated=seen.text("lastUpdated"),
-        started=when(seen.started) or when(first),
-        updated=max(changed) if changed else datetime.fromtimestamp(found.st_mtime, UTC),
+        started=parse_time(seen.started) or parse_time(first),
+        updated=max(changed) if changed else datetime.fromtimestamp(status.st_mtime, UTC),
         title=title_of(seen.text("summary")) or seen.prompt,
         messages=None if seen.gap else len(seen.thread),
         resumable=False if damaged else seen.resumable,
     )
 
 
-def _few(lines: list[bytes], seen: _Seen) -> list[bytes]:
-    """Take lines up to a prompt, and leave those that are worth a look: how many there are is not known anyway."""
+def _take_to_prompt(lines: list[bytes], seen: _PartialConversation) -> list[bytes]:
+    """Take the lines up to the first prompt, and return the unusual ones after it.
+
+    The usual ones can be skipped: with a gap, the number of messages is unknown anyway.
+    """
     for number, line in enumerate(lines, 1):
         seen.take(line)
         if seen.prompt:
@@ -214,9 +220,9 @@ def _few(lines: list[bytes], seen: _Seen) -> list[bytes]:
 
 
 def _last(lines: list[bytes]) -> list[bytes]:
-    """The last lines, where all are usual ones; else all of them, since they change each other."""
-    odd = any(not line.startswith(_USUAL) for line in lines if line)
-    return lines if odd else lines[-8:]
+    """Return the last lines; if one is unusual, all of them, since it may change the others."""
+    has_unusual = any(not line.startswith(_USUAL) for line in lines if line)
+    return lines if has_unusual else lines[-8:]
 
 
 def _whole_lines(parts: list[bytes]) -> Iterator[list[bytes]]:
@@ -228,9 +234,9 @@ def _whole_lines(parts: list[bytes]) -> Iterator[list[bytes]]:
     yield tail.split(b"\n")[1:]
 
 
-def _legacy(parts: list[bytes]) -> _Seen | None:
-    """A file that is one JSON object (to 0.38), None where it is none."""
-    old = _Seen()
+def _legacy(parts: list[bytes]) -> _PartialConversation | None:
+    """Read a file that is one JSON object (up to 0.38); None if it is not one."""
+    old = _PartialConversation()
     if len(parts) == 1:
         whole = legacy_conversation(parts[0])
         if whole is None or whole.header is None:
@@ -256,17 +262,17 @@ def _messages(text: bytes) -> Iterator[Message]:
 
 
 def title_of(text: str) -> str | None:
-    """A text on one line, as the name of a session; None where nothing is left of it."""
+    """Return a text on one line, as the title of a session; None if it is empty."""
     short = " ".join(_HOOK.sub(" ", text[: _TITLE * 20]).split())
     return (short if len(short) <= _TITLE else short[: _TITLE - 1] + "…") or None
 
 
-def when(text: Any) -> datetime | None:
-    """The moment that a record names, None where it names none."""
+def parse_time(text: Any) -> datetime | None:
+    """Parse a timestamp of a record; None if it is not one."""
     if not isinstance(text, str):
         return None
     try:
-        found = datetime.fromisoformat(text)
-        return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
+        time = datetime.fromisoformat(text)
+        return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
     except (ValueError, OverflowError):
         return None

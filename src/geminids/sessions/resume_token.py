@@ -1,4 +1,4 @@
-"""Resume lines in chat text: how a session is named there, and found again."""
+"""Resume lines in chat text: write a line that names a session, and extract it again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from geminids.ids import is_session_id
 
 __all__ = ["ResumeToken", "extract_resume_token", "format_resume_line"]
 
-# Chat clients turn `--` into one or two long dashes. Each part can match in one way only: time is linear.
+# Chat clients turn `--` into one or two long dashes. No part is ambiguous, so matching takes linear time.
 _DASHES = r"(?:--|—|–|――|——|––|―)"
 _LINE = re.compile(
     rf"^[ \t]{{0,100}}`{{0,3}}[ \t]{{0,100}}gemini[ \t]{{1,100}}{_DASHES}resume(?:[ \t]{{1,100}}|=)"
@@ -20,7 +20,7 @@ _LINE = re.compile(
 
 
 class ResumeToken(msgspec.Struct, frozen=True):
-    """A session of an engine. `is_continue`: the newest one, whichever that is (`--resume latest`)."""
+    """A session of an engine. `is_continue`: the newest session (`--resume latest`)."""
 
     engine: str
     value: str
@@ -28,21 +28,21 @@ class ResumeToken(msgspec.Struct, frozen=True):
 
 
 def format_resume_line(token: ResumeToken) -> str:
-    """The line that a chat shows, in back-ticks.
+    """Format the line that a chat shows, in back-ticks.
 
     >>> format_resume_line(ResumeToken("gemini", "abc-123"))
     '`gemini --resume abc-123`'
     """
     value = "latest" if token.is_continue else token.value
     if token.engine != "gemini":
-        raise ValueError(f"a token of {token.engine!r} is none of gemini")
+        raise ValueError(f"the token is for {token.engine!r}, not for gemini")
     if not is_session_id(value):
-        raise ValueError("a session id has letters, digits, - and _ only")
+        raise ValueError("a session id consists of letters, digits, - and _")
     return f"`gemini --resume {value}`"
 
 
 def extract_resume_token(text: str | None) -> ResumeToken | None:
-    """The token of the last resume line in a text, or None.
+    """Return the token of the last resume line in a text, or None.
 
     >>> extract_resume_token("done\\n\\n  `gemini —resume abc-123`")
     ResumeToken(engine='gemini', value='abc-123', is_continue=False)

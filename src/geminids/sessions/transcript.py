@@ -1,4 +1,4 @@
-"""A stored conversation as it is read: prompts, thoughts, text, tools with what became of them, and the tokens."""
+"""A stored conversation as entries: prompts, thoughts, text, tools with their results, and tokens."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from geminids.gemini.protocol.journal.stream import open_journal, subagent_files
 from geminids.sessions.calls import calls_of, exchanges, thoughts_of
 
 __all__ = [
+    "AgentText",
     "Agents",
     "Entry",
     "Media",
     "Prompt",
     "Remark",
-    "Said",
     "Thought",
     "Tool",
     "TurnEnd",
@@ -30,20 +30,20 @@ __all__ = [
 ]
 
 _CANCELLED = "Command was cancelled by user"
-# What the model is told where the user of an ACP client said no (cli/src/acp/acpSession.ts).
+# The tool result after the user of an ACP client denied a call (cli/src/acp/acpSession.ts).
 _REFUSED = re.compile(r'Tool "[^"]*" was canceled by the user\.')
 
 
 class _Entry(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", omit_defaults=True):
     message: str = ""
-    """The id of the message that it is of: what `sessions fork --at` takes."""
+    """The id of the message that has this entry. `sessions fork --at` accepts it."""
     at: str = ""
     depth: int = 0
     """0 in the session itself, 1 in its subagents."""
 
 
 class Media(msgspec.Struct, frozen=True):
-    """An image or another file within a prompt, in base64."""
+    """An image or another file in a prompt, in base64."""
 
     media_type: str
     data: str
@@ -59,7 +59,7 @@ class Thought(_Entry, tag="thought", frozen=True, kw_only=True):
     text: str = ""
 
 
-class Said(_Entry, tag="text", frozen=True, kw_only=True):
+class AgentText(_Entry, tag="text", frozen=True, kw_only=True):
     text: str
 
 
@@ -77,14 +77,14 @@ class Tool(_Entry, tag="tool", frozen=True, kw_only=True):
 
 
 class Remark(_Entry, tag="remark", frozen=True, kw_only=True):
-    """What the CLI had to say: `info`, `warning` or `error`."""
+    """A message of the CLI itself. `level` is `info`, `warning` or `error`."""
 
     level: str
     text: str
 
 
 class TurnEnd(_Entry, tag="turn", frozen=True, kw_only=True):
-    """What a turn took, from a prompt to the next one. A request whose tokens are not known is not counted."""
+    """The tokens of a turn, from one prompt to the next. Requests without known tokens are not counted."""
 
     models: tuple[str, ...] = ()
     requests: int = 0
@@ -95,11 +95,11 @@ class TurnEnd(_Entry, tag="turn", frozen=True, kw_only=True):
     tool: int = 0
 
 
-Entry = Prompt | Thought | Said | Tool | Remark | TurnEnd
+Entry = Prompt | Thought | AgentText | Tool | Remark | TurnEnd
 
 
 class Agents:
-    """The files of a session's subagents; each is taken once."""
+    """The files of a session's subagents. Each can be taken once."""
 
     def __init__(self, session_file: Path, session_id: str) -> None:
         self._files = {file.stem: file for file in subagent_files(session_file, session_id)}
@@ -108,43 +108,43 @@ class Agents:
         return self._files.pop(agent, None) if agent else None
 
     def rest(self) -> Iterator[str]:
-        """Those that no call has named."""
+        """The subagents that no call has taken."""
         yield from list(self._files)
 
 
 def entries(messages: Iterable[Message], agents: Agents | None = None) -> Iterator[Entry]:
-    """The conversation, entry by entry; a subagent's stand behind the call that it belongs to.
+    """Yield the entries of a conversation. Those of a subagent follow the call that started it.
 
     >>> from geminids.gemini.protocol.journal.replay import replay
-    >>> said = replay([b'{"id":"m1","type":"user","content":"hello"}']).messages
-    >>> [entry.text for entry in entries(said)]
+    >>> messages = replay([b'{"id":"m1","type":"user","content":"hello"}']).messages
+    >>> [entry.text for entry in entries(messages)]
     ['hello']
     """
     yield from _entries(messages, agents, 0)
     for agent in agents.rest() if agents else ():
-        yield Remark(level="info", text=f"Subagent {agent}, whose call is not known:")
-        yield from _of_agent(agent, agents, 1)
+        yield Remark(level="info", text=f"Subagent {agent} (its tool call is unknown):")
+        yield from _subagent_entries(agent, agents, 1)
 
 
 def _entries(messages: Iterable[Message], agents: Agents | None, depth: int) -> Iterator[Entry]:
     turn = _Turn(depth)
-    for said, answers in exchanges(messages):
-        common: dict[str, Any] = {"message": said.id, "at": said.timestamp, "depth": depth}
-        if said.is_prompt:
+    for message, answers in exchanges(messages):
+        common: dict[str, Any] = {"message": message.id, "at": message.timestamp, "depth": depth}
+        if message.is_prompt:
             yield from turn.end()
-            yield Prompt(text=said.text, media=tuple(_media(said.content)), **common)
-        elif said.type == "gemini":
-            turn.add(said)
-            yield from _spoken(said, common)
-        elif said.type != "user" and said.text.strip():
-            yield Remark(level=said.type or "info", text=said.text, **common)
-        for call in calls_of(said, answers):
+            yield Prompt(text=message.text, media=tuple(_media(message.content)), **common)
+        elif message.type == "gemini":
+            turn.add(message)
+            yield from _answer(message, common)
+        elif message.type != "user" and message.text.strip():
+            yield Remark(level=message.type or "info", text=message.text, **common)
+        for call in calls_of(message, answers):
             yield _tool(call, common)
-            yield from _of_agent(call.agent_id, agents, depth + 1)
+            yield from _subagent_entries(call.agent_id, agents, depth + 1)
     yield from turn.end()
 
 
-def _of_agent(agent: str | None, agents: Agents | None, depth: int) -> Iterator[Entry]:
+def _subagent_entries(agent: str | None, agents: Agents | None, depth: int) -> Iterator[Entry]:
     file = agents.take(agent) if agents else None
     if file is None:
         return
@@ -152,7 +152,7 @@ def _of_agent(agent: str | None, agents: Agents | None, depth: int) -> Iterator[
         yield from _entries(open_journal(file).messages, agents, depth)
     except OSError as error:
         why = error.strerror or str(error)
-        yield Remark(level="error", text=f"The subagent's file cannot be read: {why}", depth=depth)
+        yield Remark(level="error", text=f"Cannot read the subagent's file: {why}", depth=depth)
 
 
 def _tool(call: ToolCall, common: dict[str, Any]) -> Tool:
@@ -187,24 +187,24 @@ def _status(
     return tools.status_of(call.status, None, error, output)
 
 
-def _spoken(said: Message, common: dict[str, Any]) -> Iterator[Entry]:
-    """Thoughts, then text: the calls that follow were made with them."""
-    for subject, text in thoughts_of(said):
+def _answer(message: Message, common: dict[str, Any]) -> Iterator[Entry]:
+    """Yield thoughts, then text. The calls of the same answer follow."""
+    for subject, text in thoughts_of(message):
         yield Thought(subject=subject, text=text, **common)
-    if said.text.strip():
-        yield Said(text=said.text, **common)
+    if message.text.strip():
+        yield AgentText(text=message.text, **common)
 
 
 def _media(content: Any) -> Iterator[Media]:
     for part in content if isinstance(content, list) else ():
         data = part.get("inlineData") if isinstance(part, dict) else None
         if isinstance(data, dict) and isinstance(data.get("mimeType"), str):
-            held = data.get("data")
-            yield Media(data["mimeType"], held if isinstance(held, str) else "")
+            encoded = data.get("data")
+            yield Media(data["mimeType"], encoded if isinstance(encoded, str) else "")
 
 
 class _Turn:
-    """What the turn has taken so far."""
+    """The tokens of the current turn so far."""
 
     def __init__(self, depth: int) -> None:
         self._depth = depth
@@ -217,17 +217,21 @@ class _Turn:
         )
         self._last: Message | None = None
 
-    def add(self, said: Message) -> None:
-        self._last = said
-        if said.model:
-            self._models[said.model] = None
-        if (tokens := said.tokens) is not None:
+    def add(self, message: Message) -> None:
+        self._last = message
+        if message.model:
+            self._models[message.model] = None
+        if (tokens := message.tokens) is not None:
             used = (1, tokens.input, tokens.cached, tokens.output, tokens.thoughts, tokens.tool)
             for name, number in zip(self._counts, used, strict=True):
                 self._counts[name] += number
 
     def end(self) -> Iterator[TurnEnd]:
         if self._last is not None:
-            of: dict[str, Any] = {"message": self._last.id, "at": self._last.timestamp, "depth": self._depth}
-            yield TurnEnd(models=tuple(self._models), **self._counts | of)
+            common: dict[str, Any] = {
+                "message": self._last.id,
+                "at": self._last.timestamp,
+                "depth": self._depth,
+            }
+            yield TurnEnd(models=tuple(self._models), **self._counts | common)
         self._clear()

@@ -1,4 +1,4 @@
-"""The API requests that session files and the request log hold, with their tokens; each request once."""
+"""The API requests in session files and in the request log, with their tokens; each request once."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ __all__ = [
 ]
 
 _NEEDLE = b'"tokens":'
-# The last field that we need; a message's tool calls, which are most of it, come after it.
+# The last field that we need. The tool calls, which are most of a message, come after it.
 _MODEL = b',"model":"'
 _UUID_LENGTH = 36
 _SHORT_ID = re.compile(r"session-.*-([^-]*)\.jsonl?")
 _HEADER = re.compile(rb'"(sessionId|startTime)"\s*:\s*"([^"\\]{1,300})"')
 _HEAD = 4096
 
-# conversation: requests of the conversation and its subagents. other: requests outside it (router, web search,
-# compression, ...). discarded: answers of the conversation that the CLI threw away.
+# conversation: requests of the conversation and its subagents. other: requests outside it (router,
+# web search, compression, ...). discarded: answers of the conversation that the CLI discarded.
 Kind = Literal["conversation", "other", "discarded"]
 
 
@@ -121,24 +121,25 @@ def stored_usage(
     environ: Mapping[str, str] | None = None,
     places: Places | None = None,
 ) -> list[StoredUsage]:
-    """Read all session files of a project, or of all projects; `home` None: the user's and all private homes.
+    """Read all session files of a project, or of all projects.
 
-    A request that is in several files (a fork, a rescue, a session that a newer release has rewritten) counts for the
-    oldest session that has it. Files that were not changed `since` are skipped. No file content raises.
+    `home` None reads the user's home and all private homes. A request that is in several files (a
+    fork, a rescue, a session that a newer release has rewritten) counts for the oldest session that
+    has it. Files that were not changed `since` are skipped. Never raises, whatever the files contain.
 
     >>> stored_usage("/no/such/project", home="/no/such/home")
     []
     """
     environ = os.environ if environ is None else environ
     places = places or Places.of(environ)
-    found: list[StoredUsage] = []
-    for one in _homes(home, environ, places):
-        for folder in chat_folders(project, home=one, environ=environ, places=places):
+    usages: list[StoredUsage] = []
+    for path in _homes(home, environ, places):
+        for folder in chat_folders(project, home=path, environ=environ, places=places):
             files = session_files(folder, True)
             if since is not None:
                 files = [file for file in files if _changed(file) >= since.timestamp()]
-            found += [read_usage(file, folder) for file in files]
-    return list(_once(found))
+            usages += [read_usage(file, folder) for file in files]
+    return list(_once(usages))
 
 
 def with_request_log(
@@ -151,34 +152,36 @@ def with_request_log(
 ) -> list[StoredUsage]:
     """Add the requests of the request log to those of the session files. Never raises.
 
-    Requests of a scripted or replayed model cost nothing: they are removed from their session. A session that is in
-    `stored` keeps the project that it has there. `project`: only requests of this folder. `only_stored`: only
+    Requests of a scripted or replayed model cost nothing: they are removed from their session. A
+    session in `stored` keeps its project. `project`: only requests of this folder. `only_stored`: only
     requests of the sessions in `stored`.
     """
     stored = list(stored)
     logged, troubles = _logged(places, since)
-    found = _without_free(stored, [one for one in logged if one.free and not one.discarded])
-    projects = {one.session: one.project for one in stored}
+    usages = _without_free(stored, [entry for entry in logged if entry.free and not entry.discarded])
+    projects = {usage.session: usage.project for usage in stored}
     groups: dict[tuple[str, str | None, Kind, bool], list[Request]] = {}
-    for one in logged:
-        if one.free:
+    for entry in logged:
+        if entry.free:
             continue
-        in_conversation = one.role in ("main", "subagent")
-        kind: Kind = "discarded" if one.discarded else "conversation" if in_conversation else "other"
-        if one.session in projects:
-            group = (one.session, projects[one.session], kind, one.is_counted)
-        elif only_stored or (project is not None and one.project not in (project, os.path.realpath(project))):
+        in_conversation = entry.role in ("main", "subagent")
+        kind: Kind = "discarded" if entry.discarded else "conversation" if in_conversation else "other"
+        if entry.session in projects:
+            group = (entry.session, projects[entry.session], kind, entry.is_counted)
+        elif only_stored or (
+            project is not None and entry.project not in (project, os.path.realpath(project))
+        ):
             continue
         else:
-            group = (one.session or one.run, one.project, kind, one.is_counted)
-        groups.setdefault(group, []).append(_request(one))
+            group = (entry.session or entry.run, entry.project, kind, entry.is_counted)
+        groups.setdefault(group, []).append(_request(entry))
     log = str(places.request_log)
-    for (session, where, kind, is_counted), requests in groups.items():
-        found.append(
+    for (session, folder, kind, is_counted), requests in groups.items():
+        usages.append(
             StoredUsage(
                 file=log,
                 session=session,
-                project=where,
+                project=folder,
                 subagent=False,
                 started=requests[0].at,
                 requests=tuple(requests),
@@ -187,18 +190,18 @@ def with_request_log(
             )
         )
     if troubles:
-        found.append(
+        usages.append(
             StoredUsage(
                 file=log, session="", project=None, subagent=False, started="", requests=(), troubles=troubles
             )
         )
-    return found
+    return usages
 
 
 def _logged(places: Places, since: datetime | None) -> tuple[list[LoggedRequest], tuple[Trouble, ...]]:
-    """The requests of the log, each by its last line, and what could not be read."""
+    """Return the requests of the log, the last line of each, and the problems of reading it."""
     first = since.timestamp() * 1000 if since else None
-    found: dict[tuple[str, int], LoggedRequest] = {}
+    latest: dict[tuple[str, int], LoggedRequest] = {}
     broken = 0
 
     def count() -> None:
@@ -207,51 +210,53 @@ def _logged(places: Places, since: datetime | None) -> tuple[list[LoggedRequest]
 
     troubles = []
     try:
-        for one in read_request_log(places, count):
-            if first is None or one.at >= first:
-                found[one.run, one.request] = one
+        for entry in read_request_log(places, count):
+            if first is None or entry.at >= first:
+                latest[entry.run, entry.request] = entry
     except OSError as error:
         troubles.append(Trouble(str(places.request_log), f"cannot be read: {error.strerror or error}"))
     if broken:
-        what = "1 line that cannot be read" if broken == 1 else f"{broken} lines that cannot be read"
-        troubles.append(Trouble(str(places.request_log), what))
-    return list(found.values()), tuple(troubles)
+        problem = "1 line that cannot be read" if broken == 1 else f"{broken} lines that cannot be read"
+        troubles.append(Trouble(str(places.request_log), problem))
+    return list(latest.values()), tuple(troubles)
 
 
 def _without_free(stored: list[StoredUsage], free: list[LoggedRequest]) -> list[StoredUsage]:
     """Remove the requests of scripted and replayed models from their sessions: session and tokens identify them."""
     if not free:
         return stored
-    left = Counter((one.session, one.input, one.output, one.cached, one.thinking) for one in free)
-    sessions = {one.session for one in free}
-    found = []
-    for one in stored:
-        if one.session in sessions:
+    left = Counter((entry.session, entry.input, entry.output, entry.cached, entry.thinking) for entry in free)
+    sessions = {entry.session for entry in free}
+    usages = []
+    for usage in stored:
+        if usage.session in sessions:
             requests = []
-            for request in one.requests:
+            for request in usage.requests:
                 tokens = request.tokens
-                key = (one.session, tokens.input, tokens.output, tokens.cached, tokens.thinking)
+                key = (usage.session, tokens.input, tokens.output, tokens.cached, tokens.thinking)
                 if left[key] > 0:
                     left[key] -= 1
                 else:
                     requests.append(request)
-            one = msgspec.structs.replace(one, requests=tuple(requests))
-        found.append(one)
-    return found
+            usage = msgspec.structs.replace(usage, requests=tuple(requests))
+        usages.append(usage)
+    return usages
 
 
-def _request(one: LoggedRequest) -> Request:
-    tokens = Spent(one.input or 0, one.output or 0, one.cached or 0, one.thinking or 0, one.tool or 0)
+def _request(entry: LoggedRequest) -> Request:
+    tokens = Spent(
+        entry.input or 0, entry.output or 0, entry.cached or 0, entry.thinking or 0, entry.tool or 0
+    )
     try:
-        ended = datetime.fromtimestamp(one.at / 1000, UTC)
+        ended = datetime.fromtimestamp(entry.at / 1000, UTC)
     except (OverflowError, ValueError, OSError):  # not a time: an unknown day
-        return Request(f"{one.run}-{one.request}", "", one.model, tokens)
+        return Request(f"{entry.run}-{entry.request}", "", entry.model, tokens)
     at = ended.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    return Request(f"{one.run}-{one.request}", at, one.model, tokens)
+    return Request(f"{entry.run}-{entry.request}", at, entry.model, tokens)
 
 
 def _homes(home: str | None, environ: Mapping[str, str], places: Places) -> Iterator[str]:
-    """Homes that have their own sessions. Most private homes only link to the user's."""
+    """Yield the homes with their own sessions. Most private homes only link to the user's."""
     if home is not None:
         yield home
         return
@@ -260,11 +265,11 @@ def _homes(home: str | None, environ: Mapping[str, str], places: Places) -> Iter
     except OSError:
         private = []
     seen = set()
-    for one in (str(home_of("user", environ, places)), *private):
-        tree = os.path.realpath(os.path.join(one, ".gemini", "tmp"))
+    for path in (str(home_of("user", environ, places)), *private):
+        tree = os.path.realpath(os.path.join(path, ".gemini", "tmp"))
         if tree not in seen:
             seen.add(tree)
-            yield one
+            yield path
 
 
 def _changed(file: str) -> float:
@@ -274,10 +279,10 @@ def _changed(file: str) -> float:
         return 0.0
 
 
-def _once(found: Iterable[StoredUsage]) -> Iterator[StoredUsage]:
+def _once(usages: Iterable[StoredUsage]) -> Iterator[StoredUsage]:
     seen: set[object] = set()
     # A copy is younger than its original. Of a session that the CLI rewrote, the `.json` file is first.
-    for usage in sorted(found, key=lambda one: (one.started, one.subagent, one.file)):
+    for usage in sorted(usages, key=lambda usage: (usage.started, usage.subagent, usage.file)):
         fresh = []
         for request in usage.requests:
             # Another conversation may use the same id if it is not a UUID: then the whole request must be equal.
@@ -303,8 +308,8 @@ def read_usage(file: str, folder: Folder) -> StoredUsage:
     except OSError as error:
         troubles = (Trouble(file, f"cannot be read: {error.strerror or error}"),)
     if broken:
-        what = "1 record that cannot be read" if broken == 1 else f"{broken} records that cannot be read"
-        troubles = (Trouble(file, what),)
+        problem = "1 record that cannot be read" if broken == 1 else f"{broken} records that cannot be read"
+        troubles = (Trouble(file, problem),)
     fields = {key: value.decode("utf-8", "replace") for key, value in reversed(_HEADER.findall(data[:_HEAD]))}
     short = _SHORT_ID.fullmatch(name)
     own = fields.get(b"sessionId") or (short.group(1) if short else name)
@@ -330,25 +335,25 @@ def _read(data: bytes, legacy: bool, requests: dict[str, Request]) -> int:
             return sum(not _read_line(piece, requests) for piece in pieces) or 1
     broken = 0
     last_head = b""
-    found = data.find(_NEEDLE)
-    while found >= 0:
+    position = data.find(_NEEDLE)
+    while position >= 0:
         # Most lines have no tokens and are skipped.
-        start = data.rfind(b"\n", 0, found) + 1
-        end = data.find(b"\n", found)
+        start = data.rfind(b"\n", 0, position) + 1
+        end = data.find(b"\n", position)
         end = len(data) if end < 0 else end
-        head = data[start : _end_of_model(data, found, end)]
+        head = data[start : _end_of_model(data, position, end)]
         # The CLI writes a message again when its tools have finished, with the same head.
         if not head or head != last_head:
             last_head = head if _read_head(head, requests) else b""
         if not last_head:
             broken += not _read_line(data[start:end], requests)
-        found = data.find(_NEEDLE, end)
+        position = data.find(_NEEDLE, end)
     return broken
 
 
-def _end_of_model(data: bytes, found: int, end: int) -> int:
-    """Where the `model` after the tokens ends; 0 if the line has none there."""
-    tokens_end = data.find(b"}", found, end) + 1
+def _end_of_model(data: bytes, position: int, end: int) -> int:
+    """Return the end of the `model` field after the tokens; 0 if there is none."""
+    tokens_end = data.find(b"}", position, end) + 1
     return (
         data.find(b'"', tokens_end + len(_MODEL), end) + 1 if data.startswith(_MODEL, tokens_end, end) else 0
     )
@@ -357,8 +362,8 @@ def _end_of_model(data: bytes, found: int, end: int) -> int:
 def _read_head(head: bytes, requests: dict[str, Request]) -> bool:
     """Decode only the part of a message before its tool calls.
 
-    With a closing brace added, that part is valid JSON only if the tokens are the message's own, not an argument of
-    a tool.
+    With a closing brace added, that part is valid JSON only if the tokens are the message's own, not
+    an argument of a tool.
     """
     try:
         message = _message.decode(head + b"}")
@@ -375,10 +380,14 @@ def _read_line(line: bytes, requests: dict[str, Request]) -> bool:
     except UNREADABLE:
         pass
     # The line is cut off, or differs from the CLI's own types.
-    odd = decode_record(line.strip().rstrip(b","))
-    if odd is None:
+    record = decode_record(line.strip().rstrip(b","))
+    if record is None:
         return False
-    messages = [odd] if isinstance(odd, Message) else [] if isinstance(odd, Rewind) else odd.messages or []
+    messages: list[Message] = []
+    if isinstance(record, Message):
+        messages = [record]
+    elif not isinstance(record, Rewind):
+        messages = record.messages or []
     for message in messages:
         if message.tokens is not None:
             counts = message.tokens

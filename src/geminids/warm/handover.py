@@ -14,7 +14,7 @@ from geminids.launch.prompt.compose import MAX_PROMPT_BYTES, MAX_PROMPT_UNITS
 from geminids.options import Options
 from geminids.sessions.handover_format import FRAME, LAST, Piece, holds_record, taken_apart
 from geminids.sessions.loader import load
-from geminids.sessions.transcript import Entry, Prompt, Said, Tool, entries
+from geminids.sessions.transcript import AgentText, Entry, Prompt, Tool, entries
 
 __all__ = ["Cut", "as_text", "conversation_text", "has_arrived", "with_more"]
 
@@ -95,7 +95,7 @@ def _pieces(shown: Iterable[Entry]) -> list[Piece]:
             # A prompt that failed was sent again, with the same conversation before it.
             before = max(before, taken, key=len)
             own.append(Piece(_ME, "\n".join([words, *_missing(entry)])))
-        elif isinstance(entry, Said):
+        elif isinstance(entry, AgentText):
             own.append(Piece(_YOU, entry.text))
         elif isinstance(entry, Tool):
             own += _called(entry)

@@ -13,7 +13,7 @@ import pytest
 from geminids import Options
 from geminids.adapters import leadmetrics
 from geminids.adapters.leadmetrics import AdapterCheck, AdapterEnvironmentTestResult
-from geminids.adapters.leadmetrics.check import _judged, _named, _probe
+from geminids.adapters.leadmetrics.check import _judge_probe, _probe, _specified_checks
 from geminids.config.paths import Places
 from geminids.doctor.checks import Check
 from geminids.events.model import Finished
@@ -160,10 +160,10 @@ def test_further_options_that_cannot_be(machine: Machine) -> None:
 
 def test_a_machine_that_tells_nothing() -> None:
     """What could not be found out is an error, and not passed over."""
-    (check,) = _named({}, Options())
+    (check,) = _specified_checks({}, Options())
     assert (check.code, check.level) == ("gemini_command_unresolvable", "error")
     missing = {"cli": Check("cli", "skipped", "no Node"), "node": Check("node", "error", "there is no Node")}
-    (check,) = _named(missing, Options())
+    (check,) = _specified_checks(missing, Options())
     assert check.message == "there is no Node"
 
 
@@ -226,11 +226,11 @@ def _failure(kind: Any, message: str = "so it is") -> Failure:
 )
 def test_how_a_probe_is_judged(result: Result, what: str, level: str) -> None:
     """Quota, then time, then the answer, then the sign-in, then whatever else."""
-    check = _judged(result)
+    check = _judge_probe(result)
     assert (check.code, check.level) == (f"gemini_hello_probe_{what}", level)
 
 
 def test_a_detail_is_one_short_line() -> None:
     """At most 240 characters."""
-    detail = _judged(_result(outcome="failed", failure=_failure("server", "a\n" * 500))).detail
+    detail = _judge_probe(_result(outcome="failed", failure=_failure("server", "a\n" * 500))).detail
     assert detail is not None and len(detail) == 240 and "\n" not in detail

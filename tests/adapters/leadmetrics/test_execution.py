@@ -201,7 +201,7 @@ def test_a_lost_session_is_begun_anew_once(desk: Desk) -> None:
     assert (result.success, result.session_id, result.clear_session) == (True, SESSION, False)
     assert result.session_params is not None and result.session_params.workspace_id == "w1"
     assert [entry for entry in result.transcript if isinstance(entry, System)]
-    assert any("a new one is begun" in chunk for _, chunk in desk.logged)
+    assert any("starting a new session" in chunk for _, chunk in desk.logged)
     assert len(desk.spawned) == 1
 
 
@@ -218,7 +218,7 @@ def test_a_session_of_another_folder_is_not_resumed(desk: Desk, tmp_path: Path) 
     runtime = AdapterRuntime(session_params={"session_id": GONE, "workdir": str(tmp_path)})
     result = desk.run(desk.context(runtime))
     assert (result.success, result.session_id) == (True, SESSION)
-    assert any("is not resumed in" in chunk for _, chunk in desk.logged)
+    assert any("cannot be resumed in" in chunk for _, chunk in desk.logged)
 
 
 def test_a_callback_that_fails_costs_no_run(desk: Desk) -> None:

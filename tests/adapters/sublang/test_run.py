@@ -231,7 +231,7 @@ async def test_none_is_no_end() -> None:
         yield event("done", {})
 
     events = await _all(Parrot(way))
-    assert events[0].payload.message == "the adapter gave a NoneType, which is no event"
+    assert events[0].payload.message == "the adapter yielded a NoneType, which is not an event"
     assert (events[0].payload.code, _kinds(events)) == ("ADAPTER_ERROR", ["error", "done"])
 
 
@@ -307,7 +307,7 @@ async def test_a_slow_reader_bounds_the_memory() -> None:
 
 async def test_a_source_that_does_not_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
     """Closing waits for it, but not forever."""
-    monkeypatch.setattr("geminids.adapters.sublang.feed._PATIENCE", 0.1)
+    monkeypatch.setattr("geminids.adapters.sublang.feed._CLOSE_TIMEOUT", 0.1)
     free = anyio.Event()
 
     async def source() -> AsyncIterator[int]:

@@ -1,4 +1,4 @@
-"""`test_environment(config)`: the checks of `doctor` under the codes of the adapters, and a live probe."""
+"""`test_environment(config)`: the checks of `doctor` with the adapter's codes, and a live probe."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ Level = Literal["info", "warn", "error"]
 
 _PROMPT = "Respond with: hello"
 _HELLO = re.compile(r"\bhello\b", re.IGNORECASE)
-_LONGEST = 240
+_MAX_LENGTH = 240
 _LEVELS: dict[str, Level] = {"warning": "warn", "error": "error"}
-# Checks that get their own code in `_named`.
-_NAMED = {"cwd", "cli", "auth", "plan", "live", "node"}
-_OF_FIELD = {
+# Checks that get their own code in `_specified_checks`.
+_SPECIFIED = {"cwd", "cli", "auth", "plan", "live", "node"}
+_FIELD_CODES = {
     "cwd": "gemini_cwd_invalid",
     "instructionsFilePath": "gemini_instructions_invalid",
     "command": "gemini_command_unresolvable",
@@ -66,15 +66,15 @@ async def test_environment(
     The probe runs if the checks found no error; `helloProbeTimeoutSec` is its limit. Findings contain no secret.
     """
     options, limit, problems = _options(config)
-    # A template gets its values with a run: there are none here.
+    # The values of a template come with a run; there are none here.
     options = msgspec.structs.replace(options, template=None)
-    found = {check.code: check for check in await check_environment(options)}
+    findings = {check.code: check for check in await check_environment(options)}
     if any(problem.code == "gemini_cwd_invalid" for problem in problems):
-        found.pop("cwd", None)  # reported as a problem; this one is of a replacement
-    checks = [*problems, *_named(found, options), *_others(found.values())]
-    if probe and _is_ready(checks, found):
+        findings.pop("cwd", None)  # already in `problems`; this check is of the substitute folder
+    checks = [*problems, *_specified_checks(findings, options), *_other_checks(findings.values())]
+    if probe and _is_ready(checks, findings):
         checks.append(await _probe(probe_options(options, limit)))
-    return _tested(checks)
+    return _result(checks)
 
 
 # pytest would collect a function of this name as a test.
@@ -82,29 +82,29 @@ test_environment.__test__ = False  # type: ignore[attr-defined]
 
 
 def _options(config: Config | GeminiLocalConfig) -> tuple[Options, float, list[AdapterCheck]]:
-    """The options, the probe's limit and the problems; wrong fields are left out, so that the rest is checked too."""
+    """Return options, the probe's time limit and problems. Invalid fields are dropped, to check the rest."""
     given: Config = msgspec.to_builtins(config) if isinstance(config, GeminiLocalConfig) else config
     try:
         return options_of(given), build_config(given).hello_probe_timeout_sec, []
     except OptionsError as error:
-        problems = [_problem(name, what) for name, what in error.problems]
-        wrong = {name for name, _ in error.problems}
-        kept = {"cwd": ".", **(_without(given, wrong) if isinstance(given, Mapping) else {})}
+        problems = [_problem(name, text) for name, text in error.problems]
+        invalid = {name for name, _ in error.problems}
+        kept = {"cwd": ".", **(_without(given, invalid) if isinstance(given, Mapping) else {})}
     try:
         return options_of(kept), 0.0, problems
     except OptionsError:
         return options_of({"cwd": "."}), 0.0, problems
 
 
-def _without(given: Config, wrong: set[str]) -> dict[str, object]:
+def _without(given: Config, names: set[str]) -> dict[str, object]:
     return {
-        name: _without(value, wrong) if name == "options" and isinstance(value, Mapping) else value
+        name: _without(value, names) if name == "options" and isinstance(value, Mapping) else value
         for name, value in given.items()
-        if name not in wrong
+        if name not in names
     }
 
 
-def _tested(checks: list[AdapterCheck]) -> AdapterEnvironmentTestResult:
+def _result(checks: list[AdapterCheck]) -> AdapterEnvironmentTestResult:
     levels = {check.level for check in checks}
     return AdapterEnvironmentTestResult(
         adapter_type=TYPE,
@@ -114,48 +114,50 @@ def _tested(checks: list[AdapterCheck]) -> AdapterEnvironmentTestResult:
     )
 
 
-def _problem(name: str, what: str) -> AdapterCheck:
-    code = _OF_FIELD.get(name, "gemini_config_invalid")
-    return AdapterCheck(code=code, level="error", message=f"{name}: {what}", hint="Mend this field.")
+def _problem(name: str, text: str) -> AdapterCheck:
+    code = _FIELD_CODES.get(name, "gemini_config_invalid")
+    return AdapterCheck(code=code, level="error", message=f"{name}: {text}", hint="Fix this field.")
 
 
-def _named(found: dict[str, Check], options: Options) -> list[AdapterCheck]:
-    """Folder, instructions, CLI and sign-in, which have codes in the specification."""
-    cwd, cli, auth = found.get("cwd"), found.get("cli"), found.get("auth")
-    made = []
+def _specified_checks(findings: dict[str, Check], options: Options) -> list[AdapterCheck]:
+    """Convert the checks that have codes in the specification: folder, instructions, CLI and sign-in."""
+    cwd, cli, auth = findings.get("cwd"), findings.get("cli"), findings.get("auth")
+    converted = []
     if cwd is not None:
-        good = cwd.level != "error"
-        made.append(
-            _of(cwd, "gemini_cwd_valid" if good else "gemini_cwd_invalid", "info" if good else "error")
+        valid = cwd.level != "error"
+        converted.append(
+            _convert(cwd, "gemini_cwd_valid" if valid else "gemini_cwd_invalid", "info" if valid else "error")
         )
     if options.instructions is not None:
-        made.append(
+        converted.append(
             AdapterCheck(code="gemini_instructions_valid", level="info", message=options.instructions)
         )
     if cli is not None and cli.level == "ok":
-        made.append(_of(cli, "gemini_command_resolvable", "info"))
+        converted.append(_convert(cli, "gemini_command_resolvable", "info"))
     else:
-        why = found.get("node") if cli is None or cli.level == "skipped" else cli
-        made.append(_of(why or cli, "gemini_command_unresolvable", "error"))
+        cause = findings.get("node") if cli is None or cli.level == "skipped" else cli
+        converted.append(_convert(cause or cli, "gemini_command_unresolvable", "error"))
     if auth is not None and auth.level != "skipped":
-        there = auth.level in ("ok", "info")
-        made.append(_of(auth, "gemini_api_key_present" if there else "gemini_api_key_missing", "info"))
-    return made
+        present = auth.level in ("ok", "info")
+        converted.append(
+            _convert(auth, "gemini_api_key_present" if present else "gemini_api_key_missing", "info")
+        )
+    return converted
 
 
-def _others(found: Iterable[Check]) -> list[AdapterCheck]:
-    """Other warnings and errors, under codes of ours; a refused plan gives the reason why a run would be refused."""
-    made = []
-    for check in found:
+def _other_checks(findings: Iterable[Check]) -> list[AdapterCheck]:
+    """Convert other warnings and errors, with our own codes. A failed plan says why a run would fail."""
+    converted = []
+    for check in findings:
         if check.code == "plan" and check.level == "error":
-            made.append(_of(check, "gemini_run_refused", "error"))
-        elif check.code not in _NAMED and check.level in _LEVELS:
-            made.append(_of(check, f"gemini_{check.code}", _LEVELS[check.level]))
-    return made
+            converted.append(_convert(check, "gemini_run_refused", "error"))
+        elif check.code not in _SPECIFIED and check.level in _LEVELS:
+            converted.append(_convert(check, f"gemini_{check.code}", _LEVELS[check.level]))
+    return converted
 
 
-def _is_ready(checks: list[AdapterCheck], found: dict[str, Check]) -> bool:
-    plan = found.get("plan")
+def _is_ready(checks: list[AdapterCheck], findings: dict[str, Check]) -> bool:
+    plan = findings.get("plan")
     return all(check.level != "error" for check in checks) and plan is not None and plan.level == "ok"
 
 
@@ -170,32 +172,38 @@ async def _probe(options: Options) -> AdapterCheck:
         return AdapterCheck(
             code="gemini_hello_probe_failed", level="error", message=f"{type(error).__name__}"
         )
-    return _judged(run.result)
+    return _judge_probe(run.result)
 
 
-def _judged(result: Result) -> AdapterCheck:
-    """The finding for the probe: quota first, then time, answer, sign-in, and any other failure."""
+def _judge_probe(result: Result) -> AdapterCheck:
+    """Return the finding for the probe: check quota first, then timeout, answer, sign-in, other failures."""
     kind = result.failure.kind if result.failure else None
     took = f"{result.duration_ms / 1000:.1f} s"
     if kind in ("quota_minute", "quota_day"):
-        return _probed(result, "quota_exhausted", "warn", "The API's quota is used up.")
+        return _probe_check(result, "quota_exhausted", "warn", "The API's quota is used up.")
     if result.outcome == "timed_out":
-        return _probed(
-            result, "timed_out", "warn", f"No answer in {took}.", "Try again, or give it more time."
+        return _probe_check(
+            result,
+            "timed_out",
+            "warn",
+            f"No answer in {took}.",
+            "Try again, or increase helloProbeTimeoutSec.",
         )
     if result.ok and _HELLO.search(result.answer):
-        return _probed(result, "passed", "info", f"The agent said hello in {took}.")
+        return _probe_check(result, "passed", "info", f"The agent said hello in {took}.")
     if result.ok:
-        return _probed(result, "unexpected_output", "warn", "The agent answered, and did not say hello.")
+        return _probe_check(result, "unexpected_output", "warn", "The agent answered, but did not say hello.")
     if kind in ("auth", "tier_retired"):
-        return _probed(result, "auth_required", "warn", "The CLI is there, but it is not signed in.")
-    return _probed(result, "failed", "error", "The probe failed.")
+        return _probe_check(result, "auth_required", "warn", "The CLI is installed, but not signed in.")
+    return _probe_check(result, "failed", "error", "The probe failed.")
 
 
-def _probed(result: Result, what: str, level: Level, message: str, hint: str | None = None) -> AdapterCheck:
+def _probe_check(
+    result: Result, code: str, level: Level, message: str, hint: str | None = None
+) -> AdapterCheck:
     text = result.answer if result.ok else result.failure.message if result.failure else result.reason
     return AdapterCheck(
-        code=f"gemini_hello_probe_{what}",
+        code=f"gemini_hello_probe_{code}",
         level=level,
         message=message,
         detail=_line(text),
@@ -203,14 +211,14 @@ def _probed(result: Result, what: str, level: Level, message: str, hint: str | N
     )
 
 
-def _of(check: Check | None, code: str, level: Level) -> AdapterCheck:
+def _convert(check: Check | None, code: str, level: Level) -> AdapterCheck:
     if check is None:
-        return AdapterCheck(code=code, level=level, message="this could not be found out")
+        return AdapterCheck(code=code, level=level, message="this was not checked")
     message = _line(check.detail) or check.code
     return AdapterCheck(code=code, level=level, message=message, hint=check.hint)
 
 
 def _line(text: str | None) -> str | None:
-    """The text on one line, cut to 240 characters."""
+    """Return the text on one line, cut to 240 characters."""
     line = " ".join((text or "").split())
-    return (line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…") or None
+    return (line if len(line) <= _MAX_LENGTH else line[: _MAX_LENGTH - 1] + "…") or None

@@ -1,4 +1,4 @@
-"""The configuration of an agent, under the names of Leadmetrics and Paperclip, and its conversion to `Options`."""
+"""The configuration of an agent with the names of Leadmetrics and Paperclip; conversion to `Options`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = [
 TIMEOUT = 120.0
 GRACE = 5.0
 
-# The document's names, and the names of our options.
+# Names in their documentation, and the names of our options.
 DOCUMENTED = {
     "cwd": "cwd",
     "model": "model",
@@ -40,11 +40,11 @@ DOCUMENTED = {
     "yolo": "approval",
     "command": "gemini",
 }
-_CALLED = {ours: theirs for theirs, ours in DOCUMENTED.items()}
+_THEIR_NAMES = {ours: theirs for theirs, ours in DOCUMENTED.items()}
 # The orchestrator sets these for each run, in `runtime` and `context`; `make_cwd` is always on.
-_OF_THE_RUN = {"resume", "session_id", "fresh", "variables", "make_cwd"}
-# Fields of Paperclip, and the values that ask for what we do anyway.
-_HARMLESS: dict[str, tuple[object, ...]] = {
+_RUN_FIELDS = {"resume", "session_id", "fresh", "variables", "make_cwd"}
+# Fields of Paperclip that we ignore, with the values that match what we do anyway.
+_IGNORED: dict[str, tuple[object, ...]] = {
     "extraArgs": ([],),
     "args": ([],),
     "sandbox": (False,),
@@ -76,7 +76,7 @@ class GeminiLocalConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel
     grace_sec: float = GRACE
     yolo: bool = False
     command: str | None = None
-    """The path of a Gemini CLI, or a managed release; by default the first that is found."""
+    """The path of a Gemini CLI, or a managed release; by default the first one found."""
     hello_probe_timeout_sec: float = 60.0
     options: dict[str, Any] = {}
 
@@ -86,18 +86,18 @@ class GeminiLocalConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel
 
 
 def build_config(form: Config) -> GeminiLocalConfig:
-    """Build a configuration from a form or a stored object; raises one `OptionsError` with every problem.
+    """Build a configuration from a form or a stored object; raises one `OptionsError` with all problems.
 
-    Numbers and switches may be text; empty text means "not given". Any option of geminids may be among the documented
-    fields, as `maxTurns` or `max_turns`.
+    Numbers and switches may be text; empty text means "not given". The form may contain any option of
+    geminids, as `maxTurns` or `max_turns`.
 
     >>> build_config({"cwd": ".", "timeoutSec": "60", "yolo": "on", "model": ""}).timeout_sec
     60.0
     """
     options, probe = _read(form)
-    # "none" keeps a limit switched off; an empty value would mean "not given".
+    # "none" turns a limit off; an empty value would mean "not given".
     rest = {name: "none" if value is None else value for name, value in msgspec.to_builtins(options).items()}
-    for name in (*DOCUMENTED.values(), *_OF_THE_RUN):
+    for name in (*DOCUMENTED.values(), *_RUN_FIELDS):
         if name != "approval" or options.approval == "yolo":
             rest.pop(name, None)
     return GeminiLocalConfig(
@@ -116,7 +116,7 @@ def build_config(form: Config) -> GeminiLocalConfig:
 
 
 def validate_config(config: Config | GeminiLocalConfig) -> tuple[Problem, ...]:
-    """Every problem of a configuration, with the name of its field; empty if it can be run.
+    """Return all problems of a configuration with the names of the fields; empty if it is valid.
 
     >>> [problem.name for problem in validate_config({"timeoutSec": "soon", "modle": "pro"})]
     ['cwd', 'modle', 'timeoutSec']
@@ -129,32 +129,32 @@ def validate_config(config: Config | GeminiLocalConfig) -> tuple[Problem, ...]:
 
 
 def options_of(config: Config | GeminiLocalConfig) -> Options:
-    """The options of a run with this configuration; raises `OptionsError`. A missing folder will be created."""
+    """Convert a configuration to options; raises `OptionsError`. The run creates a missing folder."""
     return _read(config)[0]
 
 
 def config_name(option: str) -> str:
-    """The name of an option in a configuration.
+    """Return the name of an option in a configuration.
 
     >>> config_name("timeout"), config_name("max_turns")
     ('timeoutSec', 'maxTurns')
     """
     head, *rest = option.split("_")
-    return _CALLED.get(option, head + "".join(word.capitalize() for word in rest))
+    return _THEIR_NAMES.get(option, head + "".join(word.capitalize() for word in rest))
 
 
 def _read(config: Config | GeminiLocalConfig) -> tuple[Options, float]:
     given, problems = _flat(config)
     if given.get("cwd") in _ABSENT:
         problems.insert(0, ("cwd", "is required"))
-    problems += _not_ours(given)
+    problems += _unsupported(given)
     form: dict[str, object] = {"make_cwd": True}
     probe = 60.0
     for name, value in given.items():
-        if value in _ABSENT or name in _HARMLESS:
+        if value in _ABSENT or name in _IGNORED:
             continue
-        if _snake(name) in _OF_THE_RUN:
-            problems.append((name, "is not the agent's: the orchestrator says it for each run"))
+        if _snake(name) in _RUN_FIELDS:
+            problems.append((name, "is set by the orchestrator for each run; leave it out"))
         elif name == _PROBE:
             probe = _seconds(value, problems)
         elif name not in ("command", "gemini"):
@@ -167,32 +167,34 @@ def _read(config: Config | GeminiLocalConfig) -> tuple[Options, float]:
     try:
         options = options_from_form(form)
     except OptionsError as error:
-        problems += ((_their_name(name, given), what) for name, what in error.problems)
+        problems += ((_their_name(name, given), text) for name, text in error.problems)
     if problems:
         raise OptionsError(problems)
     return options, probe
 
 
 def _flat(config: Config | GeminiLocalConfig) -> tuple[dict[str, object], list[tuple[str, str]]]:
-    """All fields in one dict, and the problems of how `options` is given."""
+    """Return all fields in one dict, and the problems of the field `options`."""
     given: Any = msgspec.to_builtins(config) if isinstance(config, GeminiLocalConfig) else config
     if not isinstance(given, Mapping):
         raise OptionsError([("config", f"is {kind(given)}, not an object with fields")])
     flat = {str(name): value for name, value in given.items() if name != "options"}
     further = given.get("options")
     if not isinstance(further, Mapping):
-        wrong = [] if further in _ABSENT else [("options", f"is {kind(further)}, not an object with options")]
-        return flat, wrong
+        problems = (
+            [] if further in _ABSENT else [("options", f"is {kind(further)}, not an object with options")]
+        )
+        return flat, problems
     more = {str(name): value for name, value in further.items()}
     twice = [(name, _TWICE) for name, value in more.items() if name in flat and flat[name] != value]
     return flat | more, twice
 
 
-def _not_ours(given: Config) -> list[tuple[str, str]]:
-    """Problems of Paperclip's fields that ask for something that geminids does not do."""
+def _unsupported(given: Config) -> list[tuple[str, str]]:
+    """Return the problems of Paperclip's fields that geminids does not support."""
     return [
         (name, "is not supported; leave it out")
-        for name, harmless in _HARMLESS.items()
+        for name, harmless in _IGNORED.items()
         if (value := given.get(name)) not in _ABSENT and value not in harmless
     ]
 
@@ -218,7 +220,7 @@ def _seconds(value: object, problems: list[tuple[str, str]]) -> float:
     except (ValueError, OverflowError):
         seconds = 0.0
     if not 0 < seconds < 10**9:
-        problems.append((_PROBE, "is no number of seconds above 0"))
+        problems.append((_PROBE, "is not a number of seconds above 0"))
     return seconds
 
 

@@ -1,4 +1,4 @@
-"""The input of `execute`, and what a run takes from it: template variables, the session, the billing type."""
+"""The input of `execute`, and what a run uses of it: template variables, session, billing type."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CallbackReturn = Awaitable[object] | object
 OnLog = Callable[[Stream, str], CallbackReturn]
 
 _NAME = re.compile(r"[A-Za-z_][\w-]*(?:\.[\w-]+)*")
-_DEEPEST = 5
+_MAX_DEPTH = 5
 
 
 class Spawned(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -54,7 +54,7 @@ class AdapterAgent(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class AdapterRuntime(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What the orchestrator stored after the last run."""
+    """The values that the orchestrator stored after the last run."""
 
     session_id: str | None = None
     session_params: dict[str, Any] | None = None
@@ -65,8 +65,8 @@ class AdapterRuntime(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 class AdapterExecutionContext(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One run. `context["prompt"]` is the prompt, with or without a template.
 
-    `on_log` gets what the CLI prints, secrets masked: lines of stdout, and remarks. `on_spawn` gets each process.
-    `on_events` is our addition: it gets the events of the run, in batches.
+    `on_log` receives the output of the CLI with secrets masked: lines of stdout, and notices. `on_spawn`
+    receives each process. `on_events` is our addition: it receives the events of the run, in batches.
     """
 
     run_id: str
@@ -85,9 +85,9 @@ class AdapterExecutionContext(msgspec.Struct, frozen=True, kw_only=True, rename=
 
 
 def variables_of(given: AdapterExecutionContext) -> dict[str, str]:
-    """The template variables: the names of both systems, and every text of the context."""
+    """Return the template variables: the names of both systems, and every text of the context."""
     agent = given.agent
-    made = {
+    standard = {
         "agentId": agent.id,
         "agent.id": agent.id,
         "agent.name": agent.name,
@@ -98,28 +98,31 @@ def variables_of(given: AdapterExecutionContext) -> dict[str, str]:
         "runId": given.run_id,
         "run.id": given.run_id,
     }
-    texts = dict(_texts(given.context, _DEEPEST))
+    texts = dict(_texts(given.context, _MAX_DEPTH))
     own = {f"context.{name}": text for name, text in texts.items()}
     named = {name: texts[name] for name in ("tenantId", "tenant.name", "agent.name") if name in texts}
-    return own | named | {name: text for name, text in made.items() if text is not None}
+    return own | named | {name: text for name, text in standard.items() if text is not None}
 
 
 def stored_session(runtime: AdapterRuntime, cwd: str) -> tuple[str | None, str | None]:
-    """The session to resume, or why the stored one is not resumed: it belongs to the folder that it was made in."""
+    """Return the session to resume, or why it is not resumed: a session is tied to its folder."""
     params = runtime.session_params or {}
     session = _text(params, "sessionId", "session_id", "sessionID") or runtime.session_id
     folder = _text(params, "cwd", "workdir", "folder")
     if not session:
         return None, None
     if not is_session_id(session):
-        return None, "the stored session has an id that cannot be one; a new session is begun"
+        return None, "the id of the stored session is invalid; starting a new session"
     if folder is not None and os.path.realpath(folder) != os.path.realpath(cwd):
-        return None, f"session {session} was made in {folder} and is not resumed in {cwd}; a new one is begun"
+        return (
+            None,
+            f"session {session} belongs to {folder} and cannot be resumed in {cwd}; starting a new session",
+        )
     return session, None
 
 
 def with_workspace(params: SessionParams, runtime: AdapterRuntime) -> SessionParams:
-    """Return what the orchestrator stored with the session unchanged."""
+    """Copy the values that the orchestrator stored with the session."""
     old = runtime.session_params or {}
     return msgspec.structs.replace(
         params,
@@ -130,7 +133,7 @@ def with_workspace(params: SessionParams, runtime: AdapterRuntime) -> SessionPar
 
 
 def billing_type(environ: Mapping[str, str]) -> BillingType:
-    """Who is billed, as far as the environment shows it."""
+    """Return how the run is billed, as far as the environment shows."""
     if environ.get("GOOGLE_GENAI_USE_VERTEXAI") == "true":
         return "metered_api"
     keys = (environ.get("GEMINI_API_KEY"), environ.get("GOOGLE_API_KEY"))
@@ -138,12 +141,12 @@ def billing_type(environ: Mapping[str, str]) -> BillingType:
 
 
 def _text(values: Mapping[str, Any], *names: str) -> str | None:
-    found = (values.get(name) for name in names)
-    return next((value for value in found if isinstance(value, str) and value.strip()), None)
+    candidates = (values.get(name) for name in names)
+    return next((value for value in candidates if isinstance(value, str) and value.strip()), None)
 
 
-def _texts(values: Mapping[str, Any], deep: int) -> Iterator[tuple[str, str]]:
-    """The texts and numbers of a tree by their dotted names; a name that no template can contain is skipped."""
+def _texts(values: Mapping[str, Any], depth: int) -> Iterator[tuple[str, str]]:
+    """Yield texts and numbers of a tree with dotted names; skip names that no template can contain."""
     for name, value in values.items():
         if not isinstance(name, str) or not _NAME.fullmatch(name):
             continue
@@ -151,5 +154,5 @@ def _texts(values: Mapping[str, Any], deep: int) -> Iterator[tuple[str, str]]:
             yield name, value
         elif isinstance(value, int | float) and not isinstance(value, bool):
             yield name, str(value)
-        elif isinstance(value, Mapping) and deep > 0:
-            yield from ((f"{name}.{inner}", text) for inner, text in _texts(value, deep - 1))
+        elif isinstance(value, Mapping) and depth > 0:
+            yield from ((f"{name}.{inner}", text) for inner, text in _texts(value, depth - 1))

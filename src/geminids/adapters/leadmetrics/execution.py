@@ -33,8 +33,8 @@ __all__ = ["execute"]
 
 _log = get_logger("adapters")
 
-# Notices about a line of stdout; `on_log` has received the line itself.
-_OF_STDOUT = {
+# Notices about a line of stdout: `on_log` receives the line itself.
+_STDOUT_NOTICES = {
     "noise",
     "unknown_event",
     "unknown_role",
@@ -46,15 +46,15 @@ _OF_STDOUT = {
     "session",
 }
 # Notices of our own.
-_OURS = {"workspace", "journal", "session_busy", "lane", "fresh_session", "on_line"}
+_OWN_NOTICES = {"workspace", "journal", "session_busy", "lane", "fresh_session", "on_line"}
 _TOO_LONG = re.compile(r"token count .* exceeds the maximum", re.IGNORECASE)
 
 
 async def execute(context: AdapterExecutionContext) -> AdapterExecutionResult:
-    """Run the agent and return its result. A failed run and a wrong configuration are results too, not exceptions.
+    """Run the agent and return its result. A failed run or invalid configuration is a result, not an exception.
 
-    A stored session is resumed if it was made in this folder. If it is lost, or too long for the model, the run is
-    started once more in a new session. Cancellation stops every process of the run.
+    A stored session is resumed if it belongs to this folder. If it is lost, or too long for the model,
+    the agent runs once more in a new session. Cancellation stops every process of the run.
     """
     return await _Execution(context).run()
 
@@ -74,24 +74,24 @@ class _Execution:
             options = _prepared(options_of(context.config), context)
         except OptionsError as error:
             return _misconfigured(error)
-        session, why_not = stored_session(context.runtime, options.cwd)
+        session, problem = stored_session(context.runtime, options.cwd)
         speaker = _speaker(options)
-        if why_not is not None:
-            await self._remark(speaker, why_not)
+        if problem is not None:
+            await self._log_notice(speaker, problem)
         try:
             await self._attempt(speaker, options, session)
             retried = session is not None and _is_lost(speaker.finished)
             if retried:
-                speaker = await self._anew(speaker, options)
+                speaker = await self._run_in_new_session(speaker, options)
         except OptionsError as error:
             return _misconfigured(error)
         return self._result(speaker, options, None if retried else session, retried)
 
-    async def _anew(self, first: Speaker, options: Options) -> Speaker:
+    async def _run_in_new_session(self, first: Speaker, options: Options) -> Speaker:
         """Run once more, in a new session."""
         why = first.finished.reason if first.finished else None
         second = _speaker(options)
-        await self._remark(second, f"the session could not be resumed ({why}); a new one is begun")
+        await self._log_notice(second, f"cannot resume the session ({why}); starting a new session")
         await self._attempt(second, options, None)
         return second
 
@@ -122,19 +122,21 @@ class _Execution:
             if isinstance(event, Started) and context.on_spawn is not None:
                 spawned = Spawned(pid=event.pid, process_group_id=event.pid, started_at=iso_time(event.at))
                 await self._call("on_spawn", context.on_spawn, spawned)
-            elif isinstance(event, Notice) and event.code not in _OF_STDOUT and context.on_log is not None:
-                ours = "[geminids] " if event.code in _OURS else ""
+            elif (
+                isinstance(event, Notice) and event.code not in _STDOUT_NOTICES and context.on_log is not None
+            ):
+                ours = "[geminids] " if event.code in _OWN_NOTICES else ""
                 await self._call("on_log", context.on_log, "stderr", f"{ours}{event.message}\n")
         if context.on_events is not None and batch:
             await self._call("on_events", context.on_events, batch)
 
-    async def _remark(self, speaker: Speaker, text: str) -> None:
+    async def _log_notice(self, speaker: Speaker, text: str) -> None:
         speaker.transcript.add(System(ts=_now(), text=text))
         if self._context.on_log is not None:
             await self._call("on_log", self._context.on_log, "stderr", f"[geminids] {text}\n")
 
     async def _call(self, name: str, callback: Callable[..., CallbackReturn], *arguments: object) -> None:
-        """Call a callback. One that fails is not called again; the transcript says so, and the run goes on."""
+        """Call a callback. If it fails, record that in the transcript and never call it again; the run continues."""
         if name in self._broken:
             return
         try:
@@ -152,7 +154,7 @@ class _Execution:
         result = speaker.result()
         params = result.session_params
         if result.session_id is None and session is not None and not result.clear_session:
-            # A run that ended before the CLI named a session still belongs to the old one.
+            # A run that ended before the CLI reported a session still belongs to the old session.
             kept = msgspec.structs.replace(result, session_id=session, session_display_id=session)
             result, params = kept, SessionParams(session_id=session, cwd=os.path.abspath(options.cwd))
         return msgspec.structs.replace(
@@ -168,7 +170,7 @@ def _speaker(options: Options) -> Speaker:
 
 
 def _prepared(options: Options, context: AdapterExecutionContext) -> Options:
-    """The options of this run: with the template's values and the orchestrator's token."""
+    """Return the options of this run: add the template's values and the orchestrator's token."""
     if options.template is not None:
         options = msgspec.structs.replace(options, variables=variables_of(context))
     if context.auth_token and "PAPERCLIP_API_KEY" not in options.env:
@@ -186,7 +188,7 @@ def _is_lost(finished: Finished | None) -> bool:
 
 
 def _misconfigured(error: OptionsError) -> AdapterExecutionResult:
-    message = "; ".join(f"{name}: {what}" for name, what in error.problems)
+    message = "; ".join(f"{name}: {text}" for name, text in error.problems)
     return refused(message, problems=error.problems)
 
 

@@ -1,4 +1,4 @@
-"""The adapter as data for a portal: type key, label, models, form fields, and the page that documents them."""
+"""The adapter as data for a portal: type key, label, models, form fields and their documentation."""
 
 from __future__ import annotations
 
@@ -25,38 +25,38 @@ TYPE = "gemini_local"
 LABEL = "Gemini CLI (local)"
 DEFAULT_MODEL = "auto"
 
-_NOT_IN_A_FORM = {"resume", "session_id", "fresh", "variables", "make_cwd", "approval", *DOCUMENTED.values()}
+_EXCLUDED = {"resume", "session_id", "fresh", "variables", "make_cwd", "approval", *DOCUMENTED.values()}
 _DEFAULTS = {"timeoutSec": TIMEOUT, "graceSec": GRACE, "cwd": None}
 _YOLO = ConfigField(
     name="yolo",
     label="Yolo",
     kind="flag",
     group="Permissions",
-    description="Let the agent use every tool unasked; without it, it only reads.",
+    description="Let the agent use every tool without asking. Otherwise it can only read.",
     default=False,
 )
 _HEAD = """\
 # gemini_local: the configuration of an agent
 
 The agent is Google's Gemini CLI, run by geminids on this machine. It signs in with `GEMINI_API_KEY` (in `env`, or in
-the environment of the worker), with Vertex AI, or with an account that Gemini CLI knows.
+the environment of the worker), with Vertex AI, or with an account of Gemini CLI.
 
-The prompt template may name `{{agentId}}`, `{{agent.name}}`, `{{tenantId}}`, `{{tenant.name}}`, `{{runId}}`,
-`{{context.NAME}}` for each text of the run's context, and `{{prompt}}`. A name that has no value is an error.
+The prompt template may contain `{{agentId}}`, `{{agent.name}}`, `{{tenantId}}`, `{{tenant.name}}`, `{{runId}}`,
+`{{context.NAME}}` for each text of the run's context, and `{{prompt}}`. A name without a value is an error.
 
-A session is resumed in the folder that it was made in, and nowhere else. One that is gone is begun anew, once.
+A session is resumed only in the folder that it belongs to. If it is lost, the agent runs once more in a new session.
 """
 
 
 class AdapterModel(msgspec.Struct, frozen=True):
-    """A model as a form offers it."""
+    """A model in a form."""
 
     id: str
     label: str
 
 
 class AdapterIdentity(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a portal needs to offer the adapter. Any other model id is passed to the API unchanged."""
+    """The data that a portal needs. Any other model id is passed to the API unchanged."""
 
     type: str
     label: str
@@ -67,7 +67,7 @@ class AdapterIdentity(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
 
 
 def identity(release: Release | None = None) -> AdapterIdentity:
-    """The adapter with the models of a release; by default of the newest that geminids is tested with.
+    """Return the adapter with the models of a release; by default the newest one tested with geminids.
 
     >>> identity().type, identity().default_model, identity().models[0]
     ('gemini_local', 'auto', AdapterModel(id='auto', label='Auto'))
@@ -84,20 +84,20 @@ def identity(release: Release | None = None) -> AdapterIdentity:
 
 
 def config_fields() -> tuple[ConfigField, ...]:
-    """The fields of the form: the documented ones first, then every other option of geminids.
+    """Return the fields of the form: the documented ones first, then every other option of geminids.
 
     >>> [field.name for field in config_fields()][:4]
     ['cwd', 'model', 'promptTemplate', 'instructionsFilePath']
     """
     ours = {field.name: field for field in option_fields()}
     documented = [_renamed(ours[option]) for name, option in DOCUMENTED.items() if name != "yolo"]
-    further = [_renamed(field) for name, field in ours.items() if name not in _NOT_IN_A_FORM]
-    # `command` is Paperclip's, and comes after the fields of the document.
+    further = [_renamed(field) for name, field in ours.items() if name not in _EXCLUDED]
+    # `command` is a field of Paperclip and comes after the documented fields.
     return (*documented[:-1], _YOLO, documented[-1], *further)
 
 
 def configuration_doc() -> str:
-    """The page that documents the fields, in Markdown, from the same schema."""
+    """Return the documentation of the fields in Markdown, from the same schema."""
     rows = [f"- `{field.name}` ({_type(field)}): {field.description}" for field in config_fields()]
     documented = len(DOCUMENTED)
     parts = (_HEAD, "## Fields\n", *rows[:documented], "", "## Further options\n", *rows[documented:])
@@ -111,7 +111,7 @@ def _renamed(field: ConfigField) -> ConfigField:
         name=name,
         default=_DEFAULTS.get(name, field.default),
         required=name == "cwd",
-        # 0 is no limit here.
+        # Here, 0 means no limit.
         **({"min": 0, "exclusive_min": False} if name == "timeoutSec" else {}),
     )
 

@@ -1,7 +1,8 @@
-"""Drive async iterators in tasks of their own, so that their reader may stop, time out or be cancelled anywhere.
+"""Drive async iterators in their own tasks, so that their reader may stop, time out or be cancelled anywhere.
 
-An async generator that yields inside a task group (as a run does) must be driven from one task, and no cancel scope may
-open or close around a single step. A feed does that for its reader. Abort signals are here too.
+An async generator that yields inside a task group (as a run does) must be driven from one task, and
+no cancel scope may open or close around a single step. A feed does that for its reader. Abort
+signals are in this module too.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ __all__ = ["AbortSignal", "Deadline", "Feed", "until_set", "watch"]
 _log = get_logger("adapters")
 
 T = TypeVar("T")
-_MOST = 1000
-_PATIENCE = 10.0
-_LOOK = 0.02
+_MAX_ITEMS = 1000
+_CLOSE_TIMEOUT = 10.0
+_POLL = 0.02
 _running: set[asyncio.Task[None]] = set()
 
 
@@ -38,19 +39,19 @@ class AbortSignal(Protocol):
 
 
 async def until_set(signal: AbortSignal) -> None:
-    """Wait for a signal. A signal that this event loop cannot await (of a thread, of another loop) is polled."""
+    """Wait for a signal. Poll it if this event loop cannot await it (it is of a thread or another loop)."""
     wait = getattr(signal, "wait", None)
     if inspect.iscoroutinefunction(wait):
         try:
             await wait()
         except Exception as error:
-            _log.debug("waiting for the stop signal failed; it is polled", error=error)
+            _log.debug("cannot await the stop signal; polling it", error=error)
     while not signal.is_set():
-        await anyio.sleep(_LOOK)
+        await anyio.sleep(_POLL)
 
 
 class Deadline:
-    """An abort signal that is set this many seconds after it was made."""
+    """An abort signal that is set this many seconds after its creation."""
 
     def __init__(self, seconds: float) -> None:
         self._until = time.monotonic() + seconds
@@ -75,7 +76,7 @@ def watch(signal: AbortSignal | None, call: Callable[[], object]) -> Callable[[]
                 await until_set(signal)
             except Exception as error:
                 # A signal that cannot be read could never stop the run: treat it as set.
-                _log.warning("the stop signal cannot be read; the run is stopped", error=error)
+                _log.warning("cannot read the stop signal; stopping the run", error=error)
             call()
 
     _spawn(wait)
@@ -83,15 +84,15 @@ def watch(signal: AbortSignal | None, call: Callable[[], object]) -> Callable[[]
 
 
 class Feed(Generic[T]):
-    """The items of one or more async iterators, as they arrive; each iterator is closed at the end."""
+    """Collects the items of one or more async iterators as they arrive, and closes the iterators."""
 
     def __init__(self, sources: Sequence[Callable[[], AsyncIterator[T]]]) -> None:
         self._sources = sources
         self._scopes = [anyio.CancelScope() for _ in sources]
-        self._left = len(sources)
+        self._active = len(sources)
         self._items: deque[T] = deque()
-        self._news = anyio.Event()
-        self._room = anyio.Event()
+        self._changed = anyio.Event()
+        self._has_space = anyio.Event()
         self._ended = anyio.Event()
         self.aborted = False
         self.error: BaseException | None = None
@@ -105,9 +106,9 @@ class Feed(Generic[T]):
 
     async def arrival(self, *, heeding_abort: bool = True) -> None:
         """Wait for an item, the end of all iterators, an abort or a failure."""
-        while not self._items and self._left and not self.error and not (heeding_abort and self.aborted):
-            self._news = anyio.Event()
-            await self._news.wait()
+        while not self._items and self._active and not self.error and not (heeding_abort and self.aborted):
+            self._changed = anyio.Event()
+            await self._changed.wait()
 
     @property
     def is_empty(self) -> bool:
@@ -115,10 +116,10 @@ class Feed(Generic[T]):
         return not self._items
 
     def take(self) -> T:
-        """The next item, which there must be."""
+        """Return the next item. There must be one."""
         item = self._items.popleft()
-        if len(self._items) < _MOST:
-            self._room.set()
+        if len(self._items) < _MAX_ITEMS:
+            self._has_space.set()
         return item
 
     def cancel(self) -> None:
@@ -128,41 +129,41 @@ class Feed(Generic[T]):
             scope.cancel()
 
     async def close(self) -> None:
-        """Stop and close every iterator. One that takes too long is left to its own task."""
+        """Stop and close every iterator. If one takes too long, its own task closes it later."""
         self.cancel()
         self._items.clear()
-        self._room.set()
-        with anyio.move_on_after(_PATIENCE, shield=True):
-            while self._left:
+        self._has_space.set()
+        with anyio.move_on_after(_CLOSE_TIMEOUT, shield=True):
+            while self._active:
                 await self._ended.wait()
 
     async def _drive(self, source: Callable[[], AsyncIterator[T]], scope: anyio.CancelScope) -> None:
         try:
             with scope:
-                await self._carry(source)
+                await self._collect(source)
         except anyio.get_cancelled_exc_class():
             raise
         except BaseException as error:
             # BaseException: one that leaves a system task of trio crashes the whole program.
-            _log.debug("an adapter's events ended with an error", error=error)
+            _log.debug("the events of an adapter ended with an error", error=error)
             self.error = error
         finally:
-            self._left -= 1
-            self._news.set()
-            if not self._left:
+            self._active -= 1
+            self._changed.set()
+            if not self._active:
                 self._ended.set()
 
-    async def _carry(self, source: Callable[[], AsyncIterator[T]]) -> None:
+    async def _collect(self, source: Callable[[], AsyncIterator[T]]) -> None:
         items = source()
         try:
             async for item in items:
                 self._items.append(item)
-                self._news.set()
-                if len(self._items) >= _MOST:
+                self._changed.set()
+                if len(self._items) >= _MAX_ITEMS:
                     # A slow reader pauses the iterators, which bounds the memory.
-                    if self._room.is_set():
-                        self._room = anyio.Event()
-                    await self._room.wait()
+                    if self._has_space.is_set():
+                        self._has_space = anyio.Event()
+                    await self._has_space.wait()
         finally:
             close = getattr(items, "aclose", None)
             if close is not None:
@@ -170,7 +171,7 @@ class Feed(Generic[T]):
 
     def _on_abort(self) -> None:
         self.aborted = True
-        self._news.set()
+        self._changed.set()
 
 
 def _spawn(work: Callable[[], Coroutine[Any, Any, None]]) -> None:

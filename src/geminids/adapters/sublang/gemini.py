@@ -26,7 +26,7 @@ _PROBE = 5.0
 
 
 class GeminiAdapter:
-    """Runs Gemini CLI. A call's options go over `base`; `on_permission` answers the requests for what is `ask`.
+    """Runs Gemini CLI. A call's options override `base`; `on_permission` answers permission requests.
 
     >>> GeminiAdapter().agent
     'gemini'
@@ -43,24 +43,27 @@ class GeminiAdapter:
         return self.availability().ok
 
     def availability(self) -> Availability:
-        """The same, with the reason."""
+        """Like `is_available`, with the reason."""
         return is_available(self._base.gemini, timeout=_PROBE)
 
     def run(self, prompt: str, options: AgentOptions | None = None) -> AsyncIterator[AgentEvent]:
-        """The events of one run; raises `OptionsError` at once if an option cannot be enforced.
+        """Yield the events of one run; raises `OptionsError` at once if an option cannot be enforced.
 
         Read the events to the end or close them, in one task; `run_agent` does that for you.
         """
-        asked = options or AgentOptions()
-        ours = options_for(asked, self._base)
-        return self._events(prompt, asked, ours)
+        requested = options or AgentOptions()
+        return self._events(prompt, requested, options_for(requested, self._base))
 
-    async def _events(self, prompt: str, asked: AgentOptions, ours: Options) -> AsyncIterator[AgentEvent]:
+    async def _events(
+        self, prompt: str, requested: AgentOptions, options: Options
+    ) -> AsyncIterator[AgentEvent]:
         translator = Translator(
-            agent=self.agent, disallowed_tools=asked.disallowed_tools or (), resume=asked.resume or None
+            agent=self.agent,
+            disallowed_tools=requested.disallowed_tools or (),
+            resume=requested.resume or None,
         )
-        async with open_run(prompt, ours, on_permission=self._decider(asked, ours)) as run:
-            unwatch = watch(asked.abort, lambda: run.stop("aborted by the caller"))
+        async with open_run(prompt, options, on_permission=self._decider(requested, options)) as run:
+            unwatch = watch(requested.abort, lambda: run.stop("aborted by the caller"))
             try:
                 while (batch := await run.next_batch()) is not None:
                     for event in translator.translate(batch):
@@ -68,23 +71,24 @@ class GeminiAdapter:
             finally:
                 unwatch()
 
-    def _decider(self, asked: AgentOptions, ours: Options) -> OnPermission | None:
-        """The permission callback: writable paths decide first, then the caller's own callback."""
-        folders = writable_folders(asked.permissions, ours.cwd)
-        further = self._on_permission
-        lets = asked.permissions is not None and asked.permissions.file_write == "allow"
-        if folders is None or (further is None and not lets):
-            return further
+    def _decider(self, requested: AgentOptions, options: Options) -> OnPermission | None:
+        """Return the permission callback: writable paths decide first, then the caller's own callback."""
+        policy = requested.permissions
+        folders = writable_folders(policy, options.cwd)
+        callback = self._on_permission
+        allows_writes = policy is not None and policy.file_write == "allow"
+        if folders is None or (callback is None and not allows_writes):
+            return callback
 
-        async def decide(question: PermissionAsked) -> object:
-            if question.tool in tools_with("file_write"):
-                if not is_within(question, folders):
+        async def decide(request: PermissionAsked) -> object:
+            if request.tool in tools_with("file_write"):
+                if not is_within(request, folders):
                     return "deny"
-                if lets:
+                if allows_writes:
                     return "allow"
-            if further is None:
+            if callback is None:
                 return "deny"
-            answer = further(question)
+            answer = callback(request)
             return await answer if inspect.isawaitable(answer) else answer
 
         return decide  # type: ignore[return-value]

@@ -1,4 +1,4 @@
-"""Options of SubLang's runs, and its permission policy."""
+"""SubLang's run options and permission policy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Effort = Literal["minimal", "low", "medium", "high", "xhigh", "max"]
 
 
 class PermissionPolicy(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What the agent may do. Without a `mode`, what is left out is `ask`; with one, all is allowed.
+    """What the agent may do. Without a `mode`, omitted fields mean `ask`; with a `mode`, all is allowed.
 
     >>> PermissionPolicy(shell_execute="deny").shell_execute
     'deny'
@@ -30,9 +30,9 @@ class PermissionPolicy(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
 
 
 class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Options of one run, for any agent. None means "not given"; an empty tool list means "no tool at all".
+    """Options of one run, for any agent. None means "not given"; an empty tool list means "no tools".
 
-    `resume` is the token of an earlier `done`; False starts a new session where an instance would resume.
+    `resume` is the token of an earlier `done`; False makes an instance start a new session.
     """
 
     cwd: str | None = None
@@ -50,21 +50,21 @@ class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
 def merge_options(
     defaults: AgentOptions, call: AgentOptions | None, stored: str | None = None
 ) -> AgentOptions:
-    """A call's options over an instance's defaults; `stored` is the token of the instance's last run.
+    """Merge a call's options into an instance's defaults; `stored` is the token of its last run.
 
-    Permissions are merged member by member; a tool list replaces the other, also when it is empty.
+    Permissions are merged field by field; a tool list replaces the default, even if it is empty.
 
     >>> merge_options(AgentOptions(model="pro", allowed_tools=("glob",)), AgentOptions(allowed_tools=())).allowed_tools
     ()
     """
     call = call or AgentOptions()
-    fields = _over(defaults, call)
+    fields = _merge(defaults, call)
     if defaults.permissions is not None and call.permissions is not None:
-        fields["permissions"] = PermissionPolicy(**_over(defaults.permissions, call.permissions))
+        fields["permissions"] = PermissionPolicy(**_merge(defaults.permissions, call.permissions))
     fields["resume"] = stored if call.resume is None else (call.resume if call.resume is not False else None)
     return AgentOptions(**fields)
 
 
-def _over(under: msgspec.Struct, over: msgspec.Struct) -> dict[str, Any]:
-    given = {name: getattr(over, name) for name in over.__struct_fields__}
-    return {name: getattr(under, name) if value is None else value for name, value in given.items()}
+def _merge(defaults: msgspec.Struct, call: msgspec.Struct) -> dict[str, Any]:
+    given = {name: getattr(call, name) for name in call.__struct_fields__}
+    return {name: getattr(defaults, name) if value is None else value for name, value in given.items()}

@@ -29,11 +29,11 @@ KeepToken = Callable[[str | None], None]
 
 @runtime_checkable
 class AgentAdapter(Protocol):
-    """An agent that can be run. `run` yields events, the last one a `done`; its iterator is closed at the end."""
+    """An agent that can be run. `run` yields events that end with a `done`; we close its iterator."""
 
     @property
     def agent(self) -> str:
-        """The name: key in the registry, and `agent` of the events."""
+        """The name: the key in the registry, and `agent` of the events."""
         ...
 
     def run(self, prompt: str, options: AgentOptions) -> AsyncIterator[AgentEvent]: ...
@@ -42,7 +42,7 @@ class AgentAdapter(Protocol):
 
 
 class EventMaker:
-    """Makes the `error` and `done` events that an adapter did not emit, from the events that it did emit."""
+    """Makes the `error` and `done` events that an adapter failed to emit."""
 
     def __init__(self, agent: str, resume: str | None = None) -> None:
         self.agent = agent
@@ -77,7 +77,7 @@ class EventMaker:
 async def run_adapter(
     adapter: AgentAdapter, prompt: str, options: AgentOptions, keep_token: KeepToken | None = None
 ) -> AsyncIterator[AgentEvent]:
-    """The events of one run. An adapter that raises becomes an `error`, and no event follows the `done`."""
+    """Yield the events of one run. An exception becomes an `error`, and no event follows the `done`."""
     run = _Run(adapter, prompt, options, keep_token or (lambda token: None))
     if options.abort is not None and options.abort.is_set():
         yield run.interrupted()
@@ -95,18 +95,18 @@ class _Run:
     def __init__(
         self, adapter: AgentAdapter, prompt: str, options: AgentOptions, keep_token: KeepToken
     ) -> None:
-        self._inbound = options.resume or None
-        self._maker = EventMaker(adapter.agent, self._inbound)
+        self._resume_token = options.resume or None
+        self._maker = EventMaker(adapter.agent, self._resume_token)
         self._keep_token = keep_token
         self.feed: Feed[AgentEvent] = Feed([lambda: adapter.run(prompt, options)])
         self.over = False
 
     def interrupted(self) -> AgentEvent:
-        """Our own `done` with the token that the run was started with; a session id never becomes a token."""
-        return self._maker.done("interrupted", self._inbound)
+        """Return our own `done` with the token that the run was started with, never with a session id."""
+        return self._maker.done("interrupted", self._resume_token)
 
     async def step(self) -> list[AgentEvent]:
-        """The next events to emit."""
+        """Return the next events to emit."""
         await self.feed.arrival()
         if self.feed.aborted:
             return self._end([await self._drained() or self.interrupted()])
@@ -115,7 +115,7 @@ class _Run:
         event = self.feed.take()
         if not isinstance(event, AgentEvent):
             return self._failed(
-                "ADAPTER_ERROR", f"the adapter gave a {type(event).__name__}, which is no event"
+                "ADAPTER_ERROR", f"the adapter yielded a {type(event).__name__}, which is not an event"
             )
         self._maker.note(event)
         if event.type != "done":
@@ -124,7 +124,7 @@ class _Run:
         return self._end([event])
 
     async def _drained(self) -> AgentEvent | None:
-        """The adapter's own `done`, if it comes soon after an abort; its other events are dropped."""
+        """Return the adapter's own `done`, if it comes soon after an abort; drop its other events."""
         with anyio.move_on_after(_DRAIN):
             while True:
                 await self.feed.arrival(heeding_abort=False)
@@ -139,7 +139,7 @@ class _Run:
         return None
 
     def _ended_early(self) -> list[AgentEvent]:
-        """The last events of an adapter that ended without a `done`."""
+        """Return the last events of an adapter that ended without a `done`."""
         error = self.feed.error
         if error is None:
             return self._failed("MISSING_DONE", f"the adapter {self._maker.agent} ended without a done")
@@ -158,13 +158,13 @@ class _Run:
 
 
 def describe_error(error: BaseException) -> str:
-    """The type and the text of an exception; for a group, those of its members.
+    """Return type and text of an exception; for a group, those of its members.
 
     >>> describe_error(ExceptionGroup("two", [ValueError("a"), KeyError()]))
     'ValueError: a; KeyError'
     """
     if isinstance(error, BaseExceptionGroup):
-        return "; ".join(describe_error(one) for one in error.exceptions)
+        return "; ".join(describe_error(member) for member in error.exceptions)
     try:
         text = str(error)
     except Exception as problem:
@@ -180,13 +180,13 @@ def _token(done: AgentEvent) -> str | None:
 
 
 def _member(payload: Any, name: str, in_json: str) -> str | None:
-    """A text of a payload, which is a struct of ours or a dict."""
+    """Return a text field of a payload, which is one of our structs or a dict."""
     value = payload.get(in_json) if isinstance(payload, dict) else getattr(payload, name, None)
     return value if isinstance(value, str) else None
 
 
 class AgentInstance:
-    """One agent of a team. Only one run at a time; each resumes the session of the last one by default."""
+    """One agent of a team. Only one run at a time; by default each run resumes the session of the last."""
 
     def __init__(
         self, adapter: AgentAdapter, defaults: AgentOptions | None = None, *, role: str | None = None
@@ -194,9 +194,9 @@ class AgentInstance:
         self.adapter = adapter
         self.role = role or None
         self.defaults = defaults or AgentOptions()
-        of_a_call = [name for name in ("resume", "abort") if getattr(self.defaults, name) is not None]
-        if of_a_call:
-            raise OptionsError([(name, "belongs to a call, not to an instance") for name in of_a_call])
+        call_only = [name for name in ("resume", "abort") if getattr(self.defaults, name) is not None]
+        if call_only:
+            raise OptionsError([(name, "is an option of a call, not of an instance") for name in call_only])
         self._token: str | None = None
         self._active: object | None = None
 
@@ -206,28 +206,28 @@ class AgentInstance:
         return self._token
 
     async def run(self, prompt: str, options: AgentOptions | None = None) -> AsyncIterator[AgentEvent]:
-        """The events of one run, each with the role. The first step raises if another run is still active."""
+        """Yield the events of one run with the role set. The first step raises if another run is active."""
         if self._active is not None:
             raise GeminidsError(
-                f"{self.role or self.adapter.agent} is running already",
-                hint="Read that run to its end, or make another instance.",
+                f"{self.role or self.adapter.agent} is already running",
+                hint="Read that run to its end, or create another instance.",
             )
-        self._active = mine = object()
+        self._active = this_run = object()
         merged = merge_options(self.defaults, options, self._token)
         events = run_adapter(self.adapter, prompt, merged, self._keep)
         try:
             async for event in events:
                 if event.type == "done":
                     # The caller may start the next run as soon as it has the `done`.
-                    self._release(mine)
+                    self._release(this_run)
                 yield event if event.role == self.role else msgspec.structs.replace(event, role=self.role)
         finally:
-            self._release(mine)
+            self._release(this_run)
             await events.aclose()  # type: ignore[attr-defined]
 
     def _keep(self, token: str | None) -> None:
         self._token = token
 
-    def _release(self, mine: object) -> None:
-        if self._active is mine:
+    def _release(self, this_run: object) -> None:
+        if self._active is this_run:
             self._active = None

@@ -1,4 +1,4 @@
-"""Updates of an ACP session become events, each with its turn."""
+"""Translate the updates of an ACP session into events, and find the turn of each."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from geminids.redact import Redactor, TextRedactor
 __all__ = ["AcpTranslator", "Progress", "Results", "tool_name", "unified"]
 
 _THOUGHT = re.compile(r"\*\*(.*?)\*\*\n(.*)", re.DOTALL)
-# What the CLI itself calls a call: the tool's name twice, or once with a time.
+# Call ids that the CLI makes: the name of the tool twice, or once with a timestamp.
 _TWICE = re.compile(r"(?P<name>.+)__(?P=name)_\d+_\d+\Z", re.DOTALL)
 _TIMED = re.compile(r"(.+?)[-_]\d{12,}[-_]\w+\Z", re.DOTALL)
 
 
 def tool_name(call_id: str) -> str:
-    """The tool's name out of the id of a call: ACP tells it nowhere else.
+    """Extract the name of the tool from the id of a call: ACP has it nowhere else.
 
     >>> tool_name("read_file__read_file_1794822567391_0"), tool_name("glob__call-7"), tool_name("glob_1794822567391_0")
     ('read_file', 'glob', 'glob')
@@ -33,7 +33,8 @@ def tool_name(call_id: str) -> str:
         return twice["name"]
     name, mark, _ = call_id.partition("__")
     if mark and tools.kind_of(name) == "other":
-        # An MCP server may have `issue__read` beside `issue__delete`; the model's own part has no such mark.
+        # An MCP server may have `issue__read` and `issue__delete`; the part after the last `__` is the
+        # model's call id.
         name = call_id.rpartition("__")[0]
     if name and mark:
         return name
@@ -41,11 +42,11 @@ def tool_name(call_id: str) -> str:
     return timed[1] if timed else call_id
 
 
-_SPOKEN = ("agent_message_chunk", "agent_thought_chunk", "tool_call")
+_NEW_CONTENT = ("agent_message_chunk", "agent_thought_chunk", "tool_call")
 
 
 class AcpTranslator:
-    """Translates the updates of one prompt, and keeps what its ending will be judged by."""
+    """Translates the updates of one prompt. Keeps the state that decides its outcome."""
 
     def __init__(
         self,
@@ -54,12 +55,12 @@ class AcpTranslator:
         session_id: str,
         cwd: str,
         why_not: WhyNot | None = None,
-        untold: Callable[[str], None] | None = None,
+        on_unrecorded: Callable[[str], None] | None = None,
     ) -> None:
         self._numbers = numbers
         self._redactor = redactor
         self._why_not = why_not
-        self._untold = untold
+        self._on_unrecorded = on_unrecorded
         self._cwd = cwd
         self._text = TextRedactor(redactor) if redactor else None
         self._open: dict[str, ToolStarted] = {}
@@ -70,7 +71,7 @@ class AcpTranslator:
         self.tools_ended = 0
         self.agent_turns: dict[str, int] = {}
         self.thinking_only = False
-        """Whether thoughts came since the last tool, and no text."""
+        """Whether the model sent thoughts but no text since the last tool."""
 
     @property
     def tools_running(self) -> bool:
@@ -78,25 +79,25 @@ class AcpTranslator:
 
     @property
     def running(self) -> tuple[ToolStarted, ...]:
-        """The tools that have begun and not ended, the first first."""
+        """The running tools, in the order of their start."""
         return tuple(self._open.values())
 
     def is_open(self, call_id: str) -> bool:
         return call_id in self._open
 
     def translate(self, update: Update | Unknown) -> list[Event]:
-        """The events of one update; no update, however odd, raises."""
+        """Return the events of one update. Never raises, whatever the update contains."""
         out: list[Event] = []
-        if isinstance(update, Update) and (update.kind in _SPOKEN or self._is_late(update.tool)):
+        if isinstance(update, Update) and (update.kind in _NEW_CONTENT or self._is_late(update.tool)):
             self._catch_up(out, tool=update.tool.tool_call_id if update.tool else None)
         if isinstance(update, Unknown):
             level = "info" if update.why == "unknown_update" else "warning"
-            told = self._redactor.text(update.line)
-            out.append(self._numbers.notice(level, update.why, told))  # type: ignore[arg-type]
+            line = self._redactor.text(update.line)
+            out.append(self._numbers.notice(level, update.why, line))  # type: ignore[arg-type]
         elif update.kind == "agent_message_chunk":
-            self._say(update.text or "", out)
+            self._add_text(update.text or "", out)
         elif update.kind == "agent_thought_chunk":
-            self._think(update.text or "", out)
+            self._add_thought(update.text or "", out)
         elif update.tool is not None:
             self._flush(out)
             if update.kind == "tool_call":
@@ -106,11 +107,11 @@ class AcpTranslator:
         return out
 
     def _is_late(self, call: ToolCall | None) -> bool:
-        """Whether this is the first that is told of a call, though it is over."""
+        """Whether this is the first update about a call, even though the call has ended."""
         return call is not None and call.tool_call_id not in self._seen
 
     def asked(self, call: ToolCall) -> tuple[ToolStarted, list[Event]]:
-        """The agent asks before it calls a tool: that is where the call begins."""
+        """The agent asks for permission to call a tool: the call starts here."""
         out: list[Event] = []
         self._catch_up(out, tool=call.tool_call_id)
         self._flush(out)
@@ -120,33 +121,33 @@ class AcpTranslator:
         return started, out
 
     def allowed(self, call_id: str) -> None:
-        """The answer was yes: from now on the tool runs, and its time counts."""
+        """The call was allowed: the tool runs from now on, and its duration starts here."""
         self._allowed_at[call_id] = _now()
 
     def refused(self, call_id: str, why: str) -> list[Event]:
-        """The answer was no: the CLI says nothing more of this call."""
+        """The call was denied: the CLI sends no more updates about it."""
         started = self._open.pop(call_id, None)
         if started is None:
             return []
-        self._tell_nobody(call_id)
+        self._report_unrecorded(call_id)
         return [self._finished(started, status="denied", error=why)]
 
     def answered(self, text: str, thoughts: int) -> None:
-        """The journal has an answer of the model, whole."""
+        """The journal has a complete answer of the model."""
         self._progress.answers.append((text.strip(), thoughts))
 
     def given(self, results: Results) -> None:
-        """The journal has the results that the model was given for its calls."""
+        """The journal has the results of the model's calls."""
         self._progress.results.append(results)
 
     def _catch_up(self, out: list[Event], *, tool: str | None) -> None:
-        """Before an update that is of a later turn, what only the results of the turns before it tell."""
+        """If the update is of a later turn, first add the calls that only the journal has."""
         while self._progress.is_over(tool):
-            self._unheard(self._progress.current_results, out)
+            self._add_unreported(self._progress.current_results, out)
             self._progress.next_turn()
 
-    def _unheard(self, results: Results, out: list[Event]) -> None:
-        """Calls that no update told of: unknown and forbidden tools."""
+    def _add_unreported(self, results: Results, out: list[Event]) -> None:
+        """Add the calls without an update: unknown and forbidden tools."""
         for call_id, name, response in results:
             if call_id in self._seen:
                 continue
@@ -154,42 +155,42 @@ class AcpTranslator:
             error = response.get("error")
             message = self._redactor.text(error) if isinstance(error, str) else None
             started = self._started(call_id, name, ToolCall(tool_call_id=call_id))
-            self._tell_nobody(call_id)
+            self._report_unrecorded(call_id)
             why = self._why_not(name, {}) if self._why_not is not None else None
-            what: dict[str, Any] = {"status": "failed" if message is not None else "ok", "error": message}
+            fields: dict[str, Any] = {"status": "failed" if message is not None else "ok", "error": message}
             if why is not None:
-                what = {"status": "denied", "error": tools.told(why, message)}
-            out += [started, self._finished(started, **what)]
+                fields = {"status": "denied", "error": tools.told(why, message)}
+            out += [started, self._finished(started, **fields)]
 
-    def _tell_nobody(self, call_id: str) -> None:
-        """The journal has no record of this call."""
-        if self._untold is not None:
-            self._untold(call_id)
+    def _report_unrecorded(self, call_id: str) -> None:
+        """Report that the journal has no record of this call."""
+        if self._on_unrecorded is not None:
+            self._on_unrecorded(call_id)
 
     def finish(self) -> list[Event]:
-        """The prompt is over: what was held back comes out, and open tools are cancelled."""
+        """The prompt ended: emit text that was held back, and end open tools as `cancelled`."""
         out: list[Event] = []
         self._flush(out)
         while self._progress.has_results:
-            self._unheard(self._progress.current_results, out)
+            self._add_unreported(self._progress.current_results, out)
             self._progress.next_turn()
         for call_id in self._open:
-            self._tell_nobody(call_id)
+            self._report_unrecorded(call_id)
         out += [self._finished(started, status="cancelled") for started in self._open.values()]
         self._open.clear()
         return out
 
-    def _say(self, text: str, out: list[Event]) -> None:
-        self._progress.said(text)
+    def _add_text(self, text: str, out: list[Event]) -> None:
+        self._progress.add_text(text)
         self.thinking_only = False
         shown = text if self._text is None else self._text.feed(text)
         if not shown:
             return
         out.append(Text(**self._common(), text=shown))
 
-    def _think(self, text: str, out: list[Event]) -> None:
+    def _add_thought(self, text: str, out: list[Event]) -> None:
         self._flush(out)
-        self._progress.thought()
+        self._progress.add_thought()
         self.thinking_only = True
         parts = _THOUGHT.match(text)
         subject, rest = (parts[1], parts[2]) if parts else ("", text)
@@ -222,7 +223,7 @@ class AcpTranslator:
 
     def _end(self, call: ToolCall, out: list[Event]) -> None:
         if call.status == "failed" and call.tool_call_id not in self._seen:
-            # Bad arguments, and what a rule denies: the CLI tells their end alone, and the journal the rest.
+            # Invalid arguments, or denied by a rule: the CLI sends only the end; the journal has the rest.
             self._begin(call, out)
         started = self._open.pop(call.tool_call_id, None)
         if started is None:
@@ -230,16 +231,16 @@ class AcpTranslator:
             out.append(self._numbers.notice("warning", "protocol", self._redactor.text(text)))
             return
         content = call.text
-        said = None if content is None else self._redactor.text(content)
+        output = None if content is None else self._redactor.text(content)
         if call.status == "completed":
-            status = tools.status_of("success", None, None, said)
-            refused = said if status == "denied" else None
-            done = {"status": status, "output": said, "error": refused, "changes": self._changes(call)}
-            out.append(self._finished(started, **done))
+            status = tools.status_of("success", None, None, output)
+            reason = output if status == "denied" else None
+            fields = {"status": status, "output": output, "error": reason, "changes": self._changes(call)}
+            out.append(self._finished(started, **fields))
             return
-        status = tools.status_of("error", None, said, None)
+        status = tools.status_of("error", None, output, None)
         why = self._why_not(started.name, {}) if self._why_not and status == "denied" else None
-        error = tools.told(why, said) if why else said
+        error = tools.told(why, output) if why else output
         out.append(self._finished(started, status=status, error=error))
 
     def _changes(self, call: ToolCall) -> tuple[Change, ...]:
@@ -249,7 +250,7 @@ class AcpTranslator:
             for path, old, new in call.diffs
         )
 
-    def _finished(self, started: ToolStarted, **what: Any) -> ToolFinished:
+    def _finished(self, started: ToolStarted, **fields: Any) -> ToolFinished:
         self._progress.tool_ended = True
         self.tools_ended += 1
         at = _now()
@@ -263,7 +264,7 @@ class AcpTranslator:
             input=None,
             duration_ms=max(0, at - self._allowed_at.pop(started.id, started.at)),
             parent=started.parent,
-            **what,
+            **fields,
         )
 
     def _flush(self, out: list[Event]) -> None:
@@ -277,7 +278,7 @@ class AcpTranslator:
 
 
 def unified(path: str, old: str | None, new: str) -> str:
-    """A change as a diff, for people who are asked and for lines without a journal."""
+    """Return a change as a unified diff, for permission requests and for runs without a journal."""
     import difflib  # imported late: 5 ms
 
     before, after = (old or "").splitlines(keepends=True), new.splitlines(keepends=True)
@@ -289,16 +290,16 @@ def _now() -> int:
     return int(time.time() * 1000)
 
 
-# Of the calls of one turn: the id, the tool, and what the model was told.
+# For each call of one turn: its id, its tool, and the response that the model received.
 Results = Sequence[tuple[str, str, Mapping[str, Any]]]
 
 
 class Progress:
-    """Which turn of the conversation an update is of, with what the journal knows of the turns so far.
+    """Finds the turn of an update, with the help of the journal.
 
-    Updates do not say where a turn ends: tools run one after the other, and a call of an unknown tool is not told
-    at all. An answer and the results of its calls are in the journal before the next answer begins; the updates
-    may still be on their way.
+    Updates do not show where a turn ends: tools run one after the other, and calls of unknown tools
+    have no update. The journal has an answer and the results of its calls before the next answer
+    starts; their updates may arrive later.
     """
 
     def __init__(self, numbers: EventNumbers) -> None:
@@ -322,7 +323,7 @@ class Progress:
         return self.results[self._index] if self.has_results else ()
 
     def is_over(self, tool: str | None) -> bool:
-        """Whether what comes now, a tool's call or else text or a thought, is of a later turn."""
+        """Whether the current update (of this tool call; None: text or a thought) is of a later turn."""
         if tool is not None:
             return self.has_results and tool not in [call_id for call_id, _, _ in self.current_results]
         if self.tool_ended:
@@ -336,8 +337,8 @@ class Progress:
         self._numbers.turn += 1
         self._pieces, self._thoughts, self.tool_ended = [], 0, False
 
-    def said(self, text: str) -> None:
+    def add_text(self, text: str) -> None:
         self._pieces.append(text)
 
-    def thought(self) -> None:
+    def add_thought(self) -> None:
         self._thoughts += 1

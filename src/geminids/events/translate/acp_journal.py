@@ -1,4 +1,4 @@
-"""Messages in the journal of an ACP session become tokens, the truth about tools, and where turns end."""
+"""Translate the journal of an ACP session: tokens, the results of tools, and the ends of turns."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["WarmJournalTranslator"]
 
 
 class WarmJournalTranslator:
-    """Translates the journal of an ACP session: tokens, and the truth about tools.
+    """Translates the journal of an ACP session: tokens, and the results of tools.
 
-    There each answer of the model is a message, and all tool calls of the whole session are in one further
-    message, which is written anew with each of them. Thoughts are passed over: updates have told them.
+    In it, each answer of the model is a message. One more message has all tool calls of the session;
+    the CLI writes it again after each call. Thoughts are skipped: the updates report them.
     """
 
     def __init__(
@@ -32,12 +32,12 @@ class WarmJournalTranslator:
         self._answers: dict[str, int] = {}
         self._counted: set[str] = set()
         self.groups: set[int] = set()
-        """The process groups of shell tools that are over."""
+        """The process groups of shell tools that have ended."""
         self.answered = False
-        """Whether the model's answer to the last prompt or to the last results was kept."""
+        """Whether the journal has the model's answer to the last prompt or tool results."""
 
     def translate(self, message: Message) -> tuple[list[Event], dict[str, Truth]]:
-        """The events that are new, and the truths of tool calls that are over."""
+        """Return the new events, and the `Truth` of each tool call that ended."""
         if message.type == "user":
             self.answered = False
             if message.is_tool_results:
@@ -83,8 +83,8 @@ class WarmJournalTranslator:
 
 def _responses(message: Message) -> Iterator[tuple[str, str, dict[str, Any]]]:
     for part in message.parts:
-        found = part.get("functionResponse") if isinstance(part, dict) else None
-        if isinstance(found, dict):
-            call_id, name, response = found.get("id"), found.get("name"), found.get("response")
+        entry = part.get("functionResponse") if isinstance(part, dict) else None
+        if isinstance(entry, dict):
+            call_id, name, response = entry.get("id"), entry.get("name"), entry.get("response")
             if isinstance(call_id, str) and isinstance(name, str) and isinstance(response, dict):
                 yield call_id, name, response

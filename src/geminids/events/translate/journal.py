@@ -1,4 +1,4 @@
-"""Messages of a session journal become what the stream leaves out: thoughts, tokens, and the truth about tools."""
+"""Translate a session journal into what the stream omits: thoughts, tokens, results of tools."""
 
 from __future__ import annotations
 
@@ -27,22 +27,23 @@ from geminids.redact import Redactor
 __all__ = ["JournalTranslator", "Truth", "at_of", "redacted_truth", "truth_of", "with_truth"]
 
 _WRAPPED = re.compile(r"\A<untrusted_context>\n(.*)\n</untrusted_context>\Z", re.DOTALL)
-# What the shell tool tells the model: the output, then lines about it, each of them once and in this order
-# (core/src/tools/shell.ts). The output itself may have such lines: only those at the very end are the tool's.
+# The shell tool sends the model the output, then status lines, each at most once and in this order
+# (core/src/tools/shell.ts). The output may contain such lines too: only those at its very end are
+# the tool's.
 _OUTPUT = "Output: "
-_ABOUT = re.compile(
+_STATUS_LINES = re.compile(
     r"(?P<error>\nError: [^\n]*)?(?:\nExit Code: (?P<code>-?\d+))?(?P<signal>\nSignal: [^\n]*)?"
     r"(?:\nBackground PIDs: [^\n]*)?\nProcess Group PGID: \d+\Z"
 )
 _EMPTY = "(empty)"
-# What the model is told of a command that was cancelled, which the CLI calls a success: what a command itself has
-# said comes after `Output: `.
+# The CLI reports a cancelled command as a success with this text. Output of the command itself
+# follows `Output: `, so it cannot match.
 _CANCELLED = re.compile(r"(<untrusted_context>\n)?Command was cancelled by user before it could complete\.")
 _GROUP = re.compile(r"\nProcess Group PGID: (\d+)(?:\n</untrusted_context>)?\Z")
 
 
 class Truth(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a tool call, as the model was told."""
+    """The result of a tool call, as the model received it."""
 
     output: str | None = None
     error: str | None = None
@@ -51,13 +52,13 @@ class Truth(msgspec.Struct, frozen=True, kw_only=True):
     changes: tuple[Change, ...] = ()
     agent_id: str | None = None
     input: dict[str, Any] | None = None
-    """What the tool was called with; the stream tells it itself, ACP does not."""
+    """The arguments of the call. stream-json has them too, ACP does not."""
     group: int | None = None
     """The process group that a shell command ran in."""
 
 
 def truth_of(call: ToolCall) -> Truth | None:
-    """None while the tool still runs."""
+    """Return the result of a call; None while the tool runs."""
     response = _response(call)
     if response is None and call.status not in ("error", "cancelled"):
         return None
@@ -66,9 +67,9 @@ def truth_of(call: ToolCall) -> Truth | None:
     cancelled = call.status == "cancelled"
     if call.name == "run_shell_command" and output is not None:
         cancelled = cancelled or _CANCELLED.match(output) is not None
-        told = _GROUP.search(output)
-        group = int(told[1]) if told else None
-        output, exit_code = _of_shell(output, call.result_display)
+        match = _GROUP.search(output)
+        group = int(match[1]) if match else None
+        output, exit_code = _split_shell_output(output, call.result_display)
     return Truth(
         output=output,
         error=error,
@@ -82,14 +83,14 @@ def truth_of(call: ToolCall) -> Truth | None:
 
 
 def _response(call: ToolCall) -> Mapping[str, Any] | None:
-    """The response to this very call: each of several calls may hold the responses to all of them (0.61.0)."""
-    told = [
-        found
+    """Return the response to this call. Parallel calls each contain the responses of all (0.61.0)."""
+    entries = [
+        entry
         for part in (call.result if isinstance(call.result, list) else ())
-        if isinstance(part, dict) and isinstance(found := part.get("functionResponse"), dict)
+        if isinstance(part, dict) and isinstance(entry := part.get("functionResponse"), dict)
     ]
-    own = [found for found in told if found.get("id") == call.id]
-    responses = [found.get("response") for found in own or told[:1]]
+    own = [entry for entry in entries if entry.get("id") == call.id]
+    responses = [entry.get("response") for entry in own or entries[:1]]
     return next((response for response in responses if isinstance(response, dict)), None)
 
 
@@ -100,20 +101,23 @@ def _text(response: Mapping[str, Any] | None, name: str) -> str | None:
     return msgspec.json.encode(value).decode()
 
 
-def _of_shell(output: str, display: Any) -> tuple[str, int | None]:
-    """The output itself, and the exit code: 0 is not told, but a command that ended has its process group told."""
+def _split_shell_output(output: str, display: Any) -> tuple[str, int | None]:
+    """Return the output without status lines, and the exit code.
+
+    The CLI omits exit code 0, but it always adds the process group when a command ended.
+    """
     wrapped = _WRAPPED.match(output)
     text = wrapped[1] if wrapped else output
-    about = _ABOUT.search(text)
+    status = _STATUS_LINES.search(text)
     if isinstance(display, str) and text.startswith(f"{_OUTPUT}{display}\n"):
-        # Shown without the lines about it: an output that ends with such lines is not cut short.
-        about = _ABOUT.match(text, len(_OUTPUT) + len(display)) or about
-    if about is None:
+        # The display has no status lines: use it to keep an output that itself ends with such lines.
+        status = _STATUS_LINES.match(text, len(_OUTPUT) + len(display)) or status
+    if status is None:
         return text, None
-    told = text[: about.start()].removeprefix(_OUTPUT)
-    ended = about["error"] is None and about["signal"] is None
-    code = int(about["code"]) if about["code"] else 0 if ended else None
-    return ("" if told == _EMPTY else told), code
+    command_output = text[: status.start()].removeprefix(_OUTPUT)
+    ended = status["error"] is None and status["signal"] is None
+    code = int(status["code"]) if status["code"] else 0 if ended else None
+    return ("" if command_output == _EMPTY else command_output), code
 
 
 def _changes(display: Any) -> Iterator[Change]:
@@ -125,7 +129,7 @@ def _changes(display: Any) -> Iterator[Change]:
 
 
 def redacted_truth(truth: Truth, redactor: Redactor) -> Truth:
-    """Without secrets where there is free text: a secret that reads `cancelled` must not take a status away."""
+    """Mask secrets in free text only: a secret that equals `cancelled` must not mask a status."""
     if not redactor:
         return truth
     text = redactor.text
@@ -135,17 +139,17 @@ def redacted_truth(truth: Truth, redactor: Redactor) -> Truth:
         error=None if truth.error is None else text(truth.error),
         input=redactor.value(truth.input),
         changes=tuple(
-            Change(text(one.path), one.kind, None if one.diff is None else text(one.diff))
-            for one in truth.changes
+            Change(text(change.path), change.kind, None if change.diff is None else text(change.diff))
+            for change in truth.changes
         ),
     )
 
 
 def with_truth(finished: ToolFinished, truth: Truth) -> ToolFinished:
-    """The stream's event with what only the journal knows; what the stream knows better stays."""
+    """Add to the stream's event what only the journal has. Better values of the stream stay."""
     if finished.status == "denied":
-        known = truth.input if finished.input is None else finished.input
-        return msgspec.structs.replace(finished, input=known)
+        arguments = truth.input if finished.input is None else finished.input
+        return msgspec.structs.replace(finished, input=arguments)
     failed = finished.status == "failed"
     return msgspec.structs.replace(
         finished,
@@ -159,9 +163,10 @@ def with_truth(finished: ToolFinished, truth: Truth) -> ToolFinished:
 
 
 class JournalTranslator:
-    """Translates the messages of one journal, each of which is written again when more of it is known.
+    """Translates the messages of one journal. The CLI writes a message again when it has more of it.
 
-    With a `parent`, the call of the subagent whose journal this is, tools become events too: the stream has none.
+    `parent` is the call that started a subagent, if this is a subagent's journal. Its tools become
+    events too, because the stream does not have them.
     """
 
     def __init__(
@@ -171,54 +176,54 @@ class JournalTranslator:
         self._redactor = redactor
         self._parent = parent
         self._turn = turn
-        self._last: _Told | None = None
-        self._told: dict[str, _Told] = {}
+        self._last: _Emitted | None = None
+        self._emitted: dict[str, _Emitted] = {}
         self._role: Role = "main" if parent is None else "subagent"
 
     def translate(self, message: Message) -> tuple[list[Event], dict[str, Truth]]:
-        """The events that are new, and the truths of tool calls that are over."""
+        """Return the new events, and the `Truth` of each tool call that ended."""
         if message.type != "gemini":
             return [], {}
-        told = self._told.get(message.id) or self._begin(message.id)
-        events: list[Event] = [*self._thoughts(message, told), *self._tokens(message, told)]
+        emitted = self._emitted.get(message.id) or self._begin(message.id)
+        events: list[Event] = [*self._thoughts(message, emitted), *self._tokens(message, emitted)]
         truths: dict[str, Truth] = {}
         for call in message.tool_calls:
             truth = truth_of(call)
-            if truth is None or call.id in told.calls:
+            if truth is None or call.id in emitted.calls:
                 continue
-            told.calls.add(call.id)
+            emitted.calls.add(call.id)
             truth = truths[call.id] = redacted_truth(truth, self._redactor)
             if self._parent is not None:
-                events += self._tool(call, truth, told)
+                events += self._tool(call, truth, emitted)
         return events, truths
 
-    def _begin(self, message_id: str) -> _Told:
-        """A message that is new. As in the stream, a turn is over when tools have given results."""
+    def _begin(self, message_id: str) -> _Emitted:
+        """Start a new message. As in the stream, a turn ends with the results of its tools."""
         if self._parent is None and self._last is not None and self._last.calls:
             self._turn += 1
-        told = self._last = self._told[message_id] = _Told(self._turn)
-        return told
+        emitted = self._last = self._emitted[message_id] = _Emitted(self._turn)
+        return emitted
 
-    def _thoughts(self, message: Message, told: _Told) -> Iterator[Event]:
-        for thought in message.thoughts[told.thoughts :]:
-            told.thoughts += 1
+    def _thoughts(self, message: Message, emitted: _Emitted) -> Iterator[Event]:
+        for thought in message.thoughts[emitted.thoughts :]:
+            emitted.thoughts += 1
             yield Thought(
-                **self._common(thought.timestamp or message.timestamp, told),
+                **self._common(thought.timestamp or message.timestamp, emitted),
                 subject=self._redactor.text(thought.subject) or None,
                 text=self._redactor.text(thought.description),
                 parent=self._parent,
             )
 
-    def _tokens(self, message: Message, told: _Told) -> Iterator[Event]:
+    def _tokens(self, message: Message, emitted: _Emitted) -> Iterator[Event]:
         tokens = message.tokens
-        if tokens is None or told.tokens or self._numbers.has_gateway:
+        if tokens is None or emitted.tokens or self._numbers.has_gateway:
             return
-        told.tokens = True
+        emitted.tokens = True
         yield TokensUsed(
             at=at_of(message.timestamp),
             seq=self._numbers.next(),
             attempt=self._numbers.attempt,
-            turn=told.turn,
+            turn=emitted.turn,
             model=message.model,
             role=self._role,
             input=tokens.input,
@@ -228,11 +233,11 @@ class JournalTranslator:
             tool=tokens.tool,
         )
 
-    def _tool(self, call: ToolCall, truth: Truth, told: _Told) -> Iterator[Event]:
-        """A subagent's call, told when it is over: the journal does not have it before."""
+    def _tool(self, call: ToolCall, truth: Truth, emitted: _Emitted) -> Iterator[Event]:
+        """Emit a subagent's call when it has ended: the journal does not have it earlier."""
         arguments = self._redactor.value(call.args)
         yield ToolStarted(
-            **self._common(call.timestamp, told),
+            **self._common(call.timestamp, emitted),
             id=call.id,
             name=call.name,
             kind=tools.kind_of(call.name),
@@ -242,7 +247,7 @@ class JournalTranslator:
             parent=self._parent,
         )
         yield ToolFinished(
-            **self._common(call.timestamp, told),
+            **self._common(call.timestamp, emitted),
             id=call.id,
             name=call.name,
             input=arguments,
@@ -254,17 +259,17 @@ class JournalTranslator:
             parent=self._parent,
         )
 
-    def _common(self, stamp: str, told: _Told) -> dict[str, Any]:
+    def _common(self, stamp: str, emitted: _Emitted) -> dict[str, Any]:
         return {
             "at": at_of(stamp),
             "seq": self._numbers.next(),
             "attempt": self._numbers.attempt,
-            "turn": told.turn,
+            "turn": emitted.turn,
         }
 
 
-class _Told:
-    """What has been told of one message."""
+class _Emitted:
+    """What was emitted for one message."""
 
     __slots__ = ("calls", "thoughts", "tokens", "turn")
 
@@ -276,7 +281,7 @@ class _Told:
 
 
 def at_of(stamp: str) -> int:
-    """A time as the CLI writes it in Unix ms, 0 for what is none.
+    """Convert a timestamp of the CLI to Unix ms; 0 if it is not a timestamp.
 
     >>> at_of("2026-11-16T03:27:52.123Z"), at_of("soon")
     (1794799672123, 0)

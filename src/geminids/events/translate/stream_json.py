@@ -1,4 +1,4 @@
-"""Lines of stream-json become events."""
+"""Translate lines of stream-json into events."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from geminids.redact import Redactor, TextRedactor
 
 __all__ = ["StreamTranslator", "WhyNot"]
 
-# Says why a tool could not be called with these arguments, where something forbids it.
+# Returns why a tool call with these arguments is forbidden, or None if it is allowed.
 WhyNot = Callable[[str, Mapping[str, Any]], str | None]
 
-_SHOWN = 2000
-_MOST_ERRORS = 200
+_MAX_SHOWN = 2000
+_MAX_ERRORS = 200
 _LOOP = "Loop detected"
 _MS = {f"{ms:03}Z": ms for ms in range(1000)}
 
 
 class StreamTranslator:
-    """Translates the lines of one attempt, and keeps what its ending will be judged by."""
+    """Translates the lines of one attempt. Keeps the lines that decide its outcome."""
 
     def __init__(self, numbers: EventNumbers, redactor: Redactor, why_not: WhyNot | None = None) -> None:
         self._numbers = numbers
@@ -53,7 +53,7 @@ class StreamTranslator:
         self.init: Init | None = None
         self.result: ResultLine | None = None
         self.errors: list[ErrorLine] = []
-        # How many tools have ended, and in which turn each subagent was called: for what the journal tells besides.
+        # For the journal reader: how many tools ended, and the turn of each subagent call.
         self.tools_ended = 0
         self.agent_turns: dict[str, int] = {}
 
@@ -67,31 +67,31 @@ class StreamTranslator:
 
     @property
     def running(self) -> tuple[ToolStarted, ...]:
-        """The tools that have begun and not ended, the first first."""
+        """The running tools, in the order of their start."""
         return tuple(self._open.values())
 
     def translate(self, lines: Sequence[WireLine | Odd]) -> list[Event]:
-        """The events of these lines; no line, however odd, raises."""
+        """Return the events of these lines. Never raises, whatever the lines contain."""
         out: list[Event] = []
         redactor = self._text
         if redactor is not None:
             pieces = [line.content for line in lines if type(line) is Message]
             if redactor.is_clear("".join(pieces)):
-                # Most blocks: one search in all of their text, none in its pieces.
+                # Search the whole text once: most blocks contain no secret, and their pieces need no search.
                 self._flush(out)
                 redactor = None
-        coming = iter(lines)
-        while (line := self._translate_text(coming, out, redactor)) is not None:
-            handler, *free = _HANDLERS[type(line)]
-            handler(self, self._redacted(line, free) if self._redactor else line, out)
+        remaining = iter(lines)
+        while (line := self._translate_text(remaining, out, redactor)) is not None:
+            handler, *free_fields = _HANDLERS[type(line)]
+            handler(self, self._redacted(line, free_fields) if self._redactor else line, out)
         return out
 
     def _translate_text(
         self, lines: Iterator[WireLine | Odd], out: list[Event], redactor: TextRedactor | None
     ) -> WireLine | Odd | None:
-        """Pieces of text until a line is none; that line is returned.
+        """Translate pieces of text up to the first other line, and return that line.
 
-        The hot path, and so written out: most of a million pieces pass in a second.
+        This is the hot path, so it calls few functions: it handles close to a million pieces a second.
         """
         add = out.append
         numbers = self._numbers
@@ -116,13 +116,13 @@ class StreamTranslator:
         numbers.seq = seq
         return None
 
-    def _redacted(self, line: WireLine | Odd, free: Sequence[str]) -> WireLine | Odd:
-        """The line without secrets in the fields where the CLI puts what it likes."""
-        clean = {name: self._redactor.value(getattr(line, name)) for name in free}
+    def _redacted(self, line: WireLine | Odd, free_fields: Sequence[str]) -> WireLine | Odd:
+        """Return the line with secrets masked in its free-text fields."""
+        clean = {name: self._redactor.value(getattr(line, name)) for name in free_fields}
         return msgspec.structs.replace(line, **clean) if clean else line
 
     def finish(self) -> list[Event]:
-        """The stream is over: what was held back comes out, and open tools are cancelled."""
+        """The stream ended: emit text that was held back, and end open tools as `cancelled`."""
         out: list[Event] = []
         self._flush(out)
         out += [self._finished(started, self._now(), status="cancelled") for started in self._open.values()]
@@ -147,12 +147,12 @@ class StreamTranslator:
         if self.init is not None:
             out.append(self._numbers.notice("warning", "protocol", "the CLI announced a session twice"))
         else:
-            # The CLI has loaded and goes to the model now.
+            # The CLI has loaded and calls the model next.
             clean = self._redactor.text
             session_id = clean(line.session_id or "")
-            named = SessionStart(session_id, line.model and clean(line.model))
+            start = SessionStart(session_id, line.model and clean(line.model))
             message = clean(f"session {line.session_id}, model {line.model}")
-            session = named if is_session_id(session_id) else None
+            session = start if is_session_id(session_id) else None
             out.append(self._numbers.notice("debug", "session", message, session=session))
         self.init = line
 
@@ -166,7 +166,7 @@ class StreamTranslator:
         if line.tool_id in self._open:
             out.append(self._numbers.notice("warning", "protocol", f"tool call {line.tool_id!r} began twice"))
             return
-        # A tool alone ends a text: what stands between two pieces otherwise does not end a secret that one began.
+        # Only a tool ends a text. Other lines between two pieces do not: a secret may span them.
         self._flush(out)
         if self._new_turn:
             self._begin_turn()
@@ -199,7 +199,7 @@ class StreamTranslator:
         self._flush(out)
         error_type, message = error_of(line.error) or (None, None)
         status = tools.status_of(line.status, error_type, message, output)
-        # "Blocked: ..." comes as the output of a success, and says itself why.
+        # "Blocked: ..." is the output of a successful call and contains the reason.
         refused = error_type in tools.NOT_THERE or (status == "denied" and message is not None)
         if refused and self._why_not is not None:
             why = self._why_not(started.name, started.input or {})
@@ -211,7 +211,7 @@ class StreamTranslator:
             self._finished(started, self._ms(line.timestamp), status=status, output=output, error=message)
         )
 
-    def _finished(self, started: ToolStarted, at: int, **what: Any) -> ToolFinished:
+    def _finished(self, started: ToolStarted, at: int, **fields: Any) -> ToolFinished:
         self.tools_ended += 1
         return ToolFinished(
             at=at,
@@ -223,13 +223,13 @@ class StreamTranslator:
             input=started.input,
             duration_ms=max(0, at - started.at),
             parent=started.parent,
-            **what,
+            **fields,
         )
 
     def _on_error(self, line: ErrorLine, out: list[Event]) -> None:
         self.errors.append(line)
-        if len(self.errors) > _MOST_ERRORS:
-            del self.errors[_MOST_ERRORS // 2]  # the first and the last of them say what went wrong
+        if len(self.errors) > _MAX_ERRORS:
+            del self.errors[_MAX_ERRORS // 2]  # keep the first and the last ones: they show the cause
         level = "error" if line.severity == "error" else "warning"
         code = "loop" if _LOOP in line.message else "cli"
         out.append(self._numbers.notice(level, code, _short(line.message)))  # type: ignore[arg-type]
@@ -244,7 +244,7 @@ class StreamTranslator:
         out.append(self._numbers.notice(level, line.why, _short(line.line)))  # type: ignore[arg-type]
 
     def _ms(self, stamp: str) -> int:
-        """`2026-11-16T03:27:52.123Z` in Unix ms; the time of now where it is none."""
+        """Convert `2026-11-16T03:27:52.123Z` to Unix ms; the current time if it is not a timestamp."""
         try:
             if stamp[:20] != self._second:
                 parsed = datetime.fromisoformat(stamp[:19] + "+00:00")
@@ -260,8 +260,8 @@ class StreamTranslator:
         return int(time.time() * 1000)
 
 
-# Who handles which line, and its fields that hold free text or values. Ids, names and roles are the CLI's own
-# words: a secret that reads like one of them must not take it away.
+# The handler of each line type, and its fields with free text or values. Ids, names and roles are
+# not redacted: a secret that equals one of them must not mask it.
 _HANDLERS: dict[type, tuple[Any, ...]] = {
     Init: (StreamTranslator._on_init,),
     Message: (StreamTranslator._on_message, "content"),
@@ -274,4 +274,4 @@ _HANDLERS: dict[type, tuple[Any, ...]] = {
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... ({len(text)} characters)"
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}... ({len(text)} characters)"

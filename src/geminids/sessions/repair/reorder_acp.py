@@ -1,4 +1,4 @@
-"""Repair sessions that were made on ACP: each call goes back to the answer that made it."""
+"""Repair the order of ACP sessions: move each tool call back to the answer that made it."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ from geminids.gemini.protocol.journal.replay import replay
 from geminids.sessions.loader import read_file
 from geminids.sessions.repair.write import answered_once
 
-__all__ = ["in_true_order", "mend"]
+__all__ = ["in_true_order", "repair_order"]
 
 
 def in_true_order(messages: Iterable[Message]) -> Iterator[Message]:
-    """The messages with every tool call in the answer that made it; those of a headless session as they are.
+    """Yield the messages with each tool call in the answer that made it. Headless sessions do not change.
 
-    On ACP the CLI has two recorders for one file: one writes each answer of the model and each batch of results,
-    the other puts the calls of the whole session into one more message (0.61.0; 0.41.2 does not). Calls that were
-    refused and those of unknown tools stand in no message: their results tell of them.
+    With ACP the CLI has two recorders for one file: one writes each answer of the model and each batch
+    of results, the other puts the calls of the whole session into one more message (0.61.0; 0.41.2
+    does not). Refused calls and calls of unknown tools are in no message; only their results are.
     """
     order = _Order()
     for message in messages:
         if message.type == "user" or message.type == "gemini":
             yield from order.take(message)
         else:
-            yield from order.let_go(message.timestamp)
+            yield from order.release(message.timestamp)
             yield message
     yield from order.end()
 
 
 class _Order:
-    """One answer is held back until the results behind it say which calls were its own."""
+    """Holds back one answer until the results after it show which calls belong to it."""
 
     def __init__(self) -> None:
         self._held: Message | None = None
-        self._behind: list[Message] = []
+        self._following: list[Message] = []
         self._gathered: Message | None = None
-        self._loose: dict[str, dict[str, Any]] = {}
-        self._told: set[str] = set()
-        """The calls that stand in a message already."""
+        self._unplaced: dict[str, dict[str, Any]] = {}
+        self._placed: set[str] = set()
+        """The calls that are in a message already."""
 
     def take(self, message: Message) -> Iterator[Message]:
         held = self._held
@@ -55,86 +55,86 @@ class _Order:
             if self._gathered is not None and message.id == f"{self._gathered.id}_response":
                 self._keep_answers(message)
             elif held is not None:
-                self._behind.append(message)
+                self._following.append(message)
             else:
-                self._told.update(name for name, _ in _answers(message))
+                self._placed.update(name for name, _ in _answers(message))
                 yield message
         else:
-            yield from self.let_go(message.timestamp)
+            yield from self.release(message.timestamp)
             own = _call_ids(message)
-            self._told.update(own)
+            self._placed.update(own)
             if message.type == "gemini" and not own:
                 self._held = message
             else:
                 yield message
 
-    def let_go(self, until: str | None) -> Iterator[Message]:
-        """The answer with the calls that its results name, and those of its time that got none."""
+    def release(self, until: str | None) -> Iterator[Message]:
+        """Yield the held answer with its calls: those in its results, and those of its time without one."""
         held, self._held = self._held, None
         if held is None:
             return
-        behind, self._behind = self._behind, []
-        calls = [call for one in behind for call in self._answered(one)]
-        for name, call in list(self._loose.items()):
+        following, self._following = self._following, []
+        calls = [call for results in following for call in self._answered(results)]
+        for name, call in list(self._unplaced.items()):
             at = _text(call.get("timestamp"))
             if until is None or (at and until and held.timestamp <= at <= until):
-                calls.append(self._loose.pop(name))
+                calls.append(self._unplaced.pop(name))
         yield _with_calls(held, calls) if calls else held
-        yield from behind
+        yield from following
 
     def end(self) -> Iterator[Message]:
-        yield from self.let_go(None)
-        if self._loose and self._gathered is not None:
-            yield _with_calls(self._gathered, list(self._loose.values()))
+        yield from self.release(None)
+        if self._unplaced and self._gathered is not None:
+            yield _with_calls(self._gathered, list(self._unplaced.values()))
 
     def _gather(self, message: Message, held: Message) -> Iterator[Message]:
-        """Take the calls of the one message that has them all; it is not shown itself."""
+        """Take the calls of the message that has them all. That message itself is not yielded."""
         self._gathered = message
         gone: list[dict[str, Any]] = []
         for call in _calls_in(message):
             name = _text(call.get("id")) or _text(call.get("name"))
-            if name in self._told:
+            if name in self._placed:
                 continue
-            self._told.add(name)
+            self._placed.add(name)
             at = _text(call.get("timestamp"))
             if at and at < held.timestamp:
-                # Its turn was taken back after an error of the API.
+                # The CLI dropped its turn after an API error.
                 gone.append(call)
             else:
-                self._loose[name] = call
+                self._unplaced[name] = call
         if gone:
             yield _with_calls(message, gone)
 
     def _keep_answers(self, message: Message) -> None:
-        """What the CLI makes of the gathered calls when it resumes: all results at once, in one message."""
+        """Keep the results that the CLI wrote on resume: those of all gathered calls in one message."""
         for name, part in _answers(message):
-            if name in self._loose:
-                _put_result(self._loose[name], part)
+            if name in self._unplaced:
+                _put_result(self._unplaced[name], part)
 
     def _answered(self, results: Message) -> Iterator[dict[str, Any]]:
         for name, part in _answers(results):
-            call = self._loose.pop(name, None)
+            call = self._unplaced.pop(name, None)
             if call is None:
-                if name in self._told:
+                if name in self._placed:
                     continue
                 answer = part["functionResponse"]
                 call = {"id": name, "name": _text(answer.get("name")), "args": {}}
                 call["timestamp"] = results.timestamp
-            self._told.add(name)
+            self._placed.add(name)
             _put_result(call, part)
             yield call
 
 
 def _is_gathered(message: Message) -> bool:
-    """Calls and nothing else: an answer of the model has its tokens, in a headless session."""
+    """Whether a message has only calls. In a headless session, an answer of the model has tokens too."""
     if message.type != "gemini" or message.tokens is not None or message.thoughts:
         return False
     return bool(_call_ids(message)) and not message.text.strip()
 
 
-def _with_calls(said: Message, calls: list[dict[str, Any]]) -> Message:
-    """The message with these calls, and without those among its parts."""
-    original = said.original or {"id": said.id, "type": said.type, "content": said.content}
+def _with_calls(message: Message, calls: list[dict[str, Any]]) -> Message:
+    """Return the message with these calls, and without the calls among its parts."""
+    original = message.original or {"id": message.id, "type": message.type, "content": message.content}
     if isinstance(parts := original.get("content"), list):
         original["content"] = [part for part in parts if _dict_in(part, "functionCall") is None]
     return message_of({**original, "toolCalls": calls})
@@ -152,22 +152,22 @@ def _call_ids(message: Message) -> list[str]:
         return [call.id or call.name for call in message.tool_calls]
     if not isinstance(message.content, list):
         return []
-    found = (_dict_in(part, "functionCall") for part in message.content)
-    return [_text(call.get("id")) or _text(call.get("name")) for call in found if call is not None]
+    calls = (_dict_in(part, "functionCall") for part in message.content)
+    return [_text(call.get("id")) or _text(call.get("name")) for call in calls if call is not None]
 
 
 def _calls_in(message: Message) -> list[dict[str, Any]]:
-    """The calls as they stand in the file, with the fields that we do not know."""
+    """Return the calls as they are in the file, including fields that we do not know."""
     stored = message.original.get("toolCalls") if message.tool_calls else None
     if isinstance(stored, list):
         return [dict(call) for call in stored if isinstance(call, dict)]
     if message.tool_calls:
-        return [_plain(call) for call in message.tool_calls]
-    found = (_dict_in(part, "functionCall") for part in message.parts)
-    return [dict(call) for call in found if call is not None]
+        return [_as_dict(call) for call in message.tool_calls]
+    calls = (_dict_in(part, "functionCall") for part in message.parts)
+    return [dict(call) for call in calls if call is not None]
 
 
-def _plain(call: ToolCall) -> dict[str, Any]:
+def _as_dict(call: ToolCall) -> dict[str, Any]:
     value: dict[str, Any] = msgspec.to_builtins(call)
     return value
 
@@ -180,47 +180,48 @@ def _answers(results: Message) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _dict_in(part: Any, name: str) -> dict[str, Any] | None:
-    found = part.get(name) if isinstance(part, dict) else None
-    return found if isinstance(found, dict) else None
+    value = part.get(name) if isinstance(part, dict) else None
+    return value if isinstance(value, dict) else None
 
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-# How the message begins that has the calls of a whole ACP session (core/src/services/chatRecordingService.ts).
+# Start of the message with the calls of a whole ACP session (core/src/services/chatRecordingService.ts).
 _GATHERED = b'"type":"gemini","content":"","toolCalls":['
 
 
-def mend(file: Path) -> bool:
-    """Write the conversation anew at the end of its file, in its true order; False where there is no need.
+def repair_order(file: Path) -> bool:
+    """Append the conversation in its real order to its file; return False if that is not needed.
 
-    The CLI resumes such a session with all calls in the first answer that made one, and with their results there
-    and once more at their places. The API takes no result without its call (400, "function response parts").
-    Nothing is taken away: the file grows by a checkpoint as the CLI writes it. Only for a session that is held.
+    Without this, the CLI resumes such a session with all calls in the first answer that made one, and
+    with their results both there and in their places. The API rejects a result without its call (400,
+    "function response parts"). Nothing is removed: a checkpoint in the CLI's format is appended. Call
+    it only while you hold the session.
     """
     try:
         data = read_file(file)
         if file.suffix != ".jsonl" or _GATHERED not in data:
             return False
-        told = replay(data.split(b"\n"))
-        ordered = list(in_true_order(told.messages))
-        if told.header is None or [*map(id, ordered)] == [*map(id, told.messages)]:
+        conversation = replay(data.split(b"\n"))
+        ordered = list(in_true_order(conversation.messages))
+        if conversation.header is None or [*map(id, ordered)] == [*map(id, conversation.messages)]:
             return False
         _append(file, _checkpoint(list(answered_once(ordered))), whole=data.endswith(b"\n"))
     except (SessionError, OSError):
-        return False  # the CLI resumes it as it is, or says why it cannot
+        return False  # the CLI resumes the file as it is, or reports why it cannot
     return True
 
 
 def _checkpoint(messages: list[Message]) -> bytes:
     now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    changes = {"messages": [msgspec.Raw(one.raw) for one in messages], "lastUpdated": now}
+    changes = {"messages": [msgspec.Raw(message.raw) for message in messages], "lastUpdated": now}
     return msgspec.json.encode({"$set": changes}) + b"\n"
 
 
 def _append(file: Path, line: bytes, *, whole: bool) -> None:
-    """One write, behind whatever a process that was killed has left of its last line."""
+    """Append a line with one write. A killed process may have left the last line unfinished."""
     fd = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
     with os.fdopen(fd, "ab", buffering=0) as out:
         out.write(line if whole else b"\n" + line)

@@ -1,4 +1,4 @@
-"""Write a conversation as a new session: `rescue` what the CLI refuses to load, `fork` a session."""
+"""Write a conversation as a new session: `rescue` a damaged session, or `fork` one."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from geminids.sessions.finder import SessionInfo, info_of
 from geminids.sessions.folders import chat_folders, project_hash, project_paths
 from geminids.sessions.loader import Session, load, locate, read_file
 from geminids.sessions.repair.reorder_acp import in_true_order
-from geminids.sessions.repair.salvage import Haul, LostPiece, salvage
+from geminids.sessions.repair.salvage import LostPiece, Salvaged, salvage
 from geminids.sessions.repair.write import write_session
 
 __all__ = ["Rescue", "fork", "rescue"]
 
 
 class Rescue(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a rescue: the new session, and what is in it."""
+    """The result of a rescue: the new session and its content."""
 
     session_id: str
     file: str
     sources: tuple[str, ...]
     recovered: int
-    """Messages that were found. The new session can have fewer: results of tools that stood twice stand once."""
+    """Number of recovered messages. The new session may have fewer: duplicate tool results are removed."""
     brought_back: int
-    """Of these, how many the CLI would not have shown: behind a checkpoint, or in a file that it refuses."""
+    """How many of these the CLI would not show: dropped by a checkpoint, or in a file that it rejects."""
     partial: tuple[str, ...]
-    """Of these, the ids of those that lack their end."""
+    """The ids of those whose end is missing."""
     taken_back: int
-    """Messages that the user had taken back (`/rewind`), left out unless asked for."""
+    """Number of messages that the user took back (`/rewind`), omitted unless `rewound` is set."""
     lost: tuple[LostPiece, ...]
-    """Pieces of the first source that could not be read as a whole record."""
+    """Pieces of the first source that are not a complete record."""
 
 
 def rescue(
@@ -49,23 +49,23 @@ def rescue(
     places: Places | None = None,
     rewound: bool = False,
 ) -> Rescue:
-    """Write all that is left of a session as a new one that the CLI resumes. The files of the old one stay.
+    """Write what is left of a session to a new one that the CLI can resume. The old files stay.
 
-    A file (a Path) that lies elsewhere is put into the sessions of `project`. Raises SessionNotFound where there
-    is nothing, and SessionDamaged where nothing in it can be resumed.
+    The messages of a file (a Path) outside the session folders go to the sessions of `project`. Raises
+    SessionNotFound if there is no session, and SessionDamaged if it has nothing to resume.
     """
     info = locate(session, project, home=home, environ=environ, places=places)
     sources = _sources(info)
-    haul = Haul()
+    salvaged = Salvaged()
     for source in reversed(sources):
-        haul.lost.clear()
-        salvage(read_file(source), haul)
-    messages = _in_order(haul, rewound)
+        salvaged.lost.clear()
+        salvage(read_file(source), salvaged)
+    messages = _in_order(salvaged, rewound)
     if not any(message.is_resumable for message in messages):
-        raise SessionDamaged("nothing in it can be resumed", file=info.file)
-    chats, of = _destination(info, project, home, environ, places)
-    known = haul.fields.get("projectHash")
-    fields = {"projectHash": project_hash(of) if of else known if isinstance(known, str) else "unknown"}
+        raise SessionDamaged("contains no message that can be resumed", file=info.file)
+    chats, owner = _destination(info, project, home, environ, places)
+    known = salvaged.fields.get("projectHash")
+    fields = {"projectHash": project_hash(owner) if owner else known if isinstance(known, str) else "unknown"}
     session_id, file = write_session(chats, fields, messages, legacy=sources[0].suffix == ".json")
     shown = {message.id for message in replay(read_file(sources[0]).split(b"\n")).messages}
     return Rescue(
@@ -74,20 +74,20 @@ def rescue(
         sources=tuple(map(str, sources)),
         recovered=len(messages),
         brought_back=sum(info.damaged or message.id not in shown for message in messages),
-        partial=tuple(message.id for message in messages if message.id in haul.partial),
-        taken_back=0 if rewound else len(haul.rewound),
-        lost=tuple(haul.lost),
+        partial=tuple(message.id for message in messages if message.id in salvaged.partial),
+        taken_back=0 if rewound else len(salvaged.rewound),
+        lost=tuple(salvaged.lost),
     )
 
 
 def _sources(info: SessionInfo) -> list[Path]:
-    """The session's file, others with its id, and what the CLI has put aside as unreadable."""
+    """Return the session's file, others with its id, and those that the CLI renamed as unreadable."""
     first = Path(info.file)
     try:
-        aside = sorted(first.parent.glob(f"{_escaped(first.name)}.unreadable-*"))
+        unreadable = sorted(first.parent.glob(f"{_escaped(first.name)}.unreadable-*"))
     except OSError:
-        aside = []
-    return [first, *map(Path, info.others), *(file for file in aside if file.is_file())]
+        unreadable = []
+    return [first, *map(Path, info.others), *(file for file in unreadable if file.is_file())]
 
 
 def _escaped(name: str) -> str:
@@ -96,8 +96,8 @@ def _escaped(name: str) -> str:
     return escape(name)
 
 
-def _in_order(haul: Haul, rewound: bool) -> list[Message]:
-    return [message for name, message in haul.messages.items() if rewound or name not in haul.rewound]
+def _in_order(salvaged: Salvaged, rewound: bool) -> list[Message]:
+    return [message for name, message in salvaged.messages.items() if rewound or name not in salvaged.rewound]
 
 
 def _destination(
@@ -107,24 +107,22 @@ def _destination(
     environ: Mapping[str, str] | None,
     places: Places | None,
 ) -> tuple[Path, str | None]:
-    """The `chats` folder for the new session, and its project where that is known."""
+    """Return the `chats` folder for the new session, and its project if known."""
     parent = Path(info.file).parent
     own = parent if parent.name == "chats" else parent.parent
     if own.name == "chats" and (project is None or info.project is not None):
-        return own, info.project or _marked(own)
+        return own, info.project or _project_in_marker(own)
     if project is None:
-        raise SessionError(
-            f"{info.file} lies in no project's folder of sessions", hint="Say for which project it is."
-        )
+        raise SessionError(f"{info.file} is not in a session folder of a project", hint="Name the project.")
     folders = chat_folders(project, home=home, environ=environ, places=places)
     if not folders:
         raise SessionError(
-            f"{os.fspath(project)} has no folder for sessions yet", hint="Start a session there first."
+            f"{os.fspath(project)} has no session folder yet", hint="Start a session there first."
         )
     return folders[0].chats, folders[0].project or project_paths(project)[0]
 
 
-def _marked(chats: Path) -> str | None:
+def _project_in_marker(chats: Path) -> str | None:
     try:
         return (chats.parent / ".project_root").read_text("utf-8", "surrogateescape").strip() or None
     except OSError:
@@ -140,15 +138,15 @@ def fork(
     environ: Mapping[str, str] | None = None,
     places: Places | None = None,
 ) -> SessionInfo:
-    """Copy a session to a new one in the same project; `at` is the id of the last message that it shall have.
+    """Copy a session to a new one in the same project, up to the message with the id `at`.
 
-    The copy has the form of the original, so that the release that made it can resume it. Raises SessionError
-    where there is no such message, or nothing that could be resumed is left.
+    The copy has the file format of the original, so that the same release can resume it. Raises
+    SessionError if there is no such message, or if the copy would have nothing to resume.
     """
     source = load(session, project, home=home, environ=environ, places=places)
     messages = _up_to(source, at)
     if not any(message.is_resumable for message in messages):
-        raise SessionError("the copy would have nothing that the CLI could resume")
+        raise SessionError("the copy would have no message that the CLI can resume")
     file = Path(source.info.file)
     header = source.header
     fields = {
@@ -156,12 +154,12 @@ def fork(
         **({"directories": header.directories} if header and header.directories else {}),
         **({"summary": header.summary} if header and header.summary and at is None else {}),
     }
-    _, made = write_session(_main_folder(file), fields, messages, legacy=file.suffix == ".json")
-    return info_of(made, source.info.project)
+    _, copy = write_session(_main_folder(file), fields, messages, legacy=file.suffix == ".json")
+    return info_of(copy, source.info.project)
 
 
 def _up_to(source: Session, at: str | None) -> list[Message]:
-    """In their true order: the calls of later answers shall not come along."""
+    """Return the messages up to `at`, in their real order, so that calls of later answers are excluded."""
     messages = list(in_true_order(source.messages))
     if at is None:
         return messages
@@ -176,5 +174,5 @@ def _hash_of(info: SessionInfo) -> str:
 
 
 def _main_folder(file: Path) -> Path:
-    """The `chats` folder; a subagent's file lies one level below it."""
+    """Return the `chats` folder. A subagent's file is one level below it."""
     return file.parent if file.parent.name == "chats" else file.parent.parent

@@ -1,4 +1,4 @@
-"""Every message that is still in the bytes of a session file, whatever has become of the file."""
+"""Recover every message that is left in the bytes of a session file, however damaged it is."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ from geminids.gemini.protocol.journal.records import (
 )
 from geminids.gemini.protocol.journal.replay import legacy_conversation
 
-__all__ = ["Haul", "LostPiece", "salvage"]
+__all__ = ["LostPiece", "Salvaged", "salvage"]
 
-# In a text these have a backslash before each quote: unescaped, a record begins there, or a part of one.
+# Inside a string the quotes would be escaped: here a record, or a part of one, starts.
 _START = re.compile(r'\{\s*"(?:id|sessionId|\$set|\$rewindTo)"\s*:')
 _FIELD = re.compile(r'"(sessionId|projectHash|startTime)"\s*:\s*"([^"\\]{1,300})"')
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],]', re.DOTALL)
 _BYTE = re.compile(r"\(byte (\d+)\)")
 _TYPES = ("user", "gemini", "info", "error", "warning")
-_TRIES = 2000
-_DEEPEST = 200
-_NOTHING = b"\x00 \t\r\n,[]{}"
-# One character a byte: the offsets are those of the file.
+_MAX_TRIES = 2000
+_MAX_DEPTH = 200
+_FILLER = b"\x00 \t\r\n,[]{}"
+# One character per byte, so that offsets are those of the file.
 _AS_BYTES = "latin-1"
 
 
 class LostPiece(msgspec.Struct, frozen=True):
-    """Bytes that are no whole record: where they begin, and how many they are."""
+    """Bytes that are not a complete record: their offset and size."""
 
     offset: int
     size: int
 
 
-class Haul:
-    """What was found: messages in the order in which they first appear, each in its fullest form."""
+class Salvaged:
+    """The recovered messages in the order of their first appearance, each in its most complete form."""
 
     def __init__(self) -> None:
         self.fields: dict[str, Any] = {}
@@ -52,11 +52,11 @@ class Haul:
         self.partial: set[str] = set()
         self.rewound: set[str] = set()
         self.lost: list[LostPiece] = []
-        # Known from a checkpoint alone, where a message has neither thoughts nor tokens nor tool results.
+        # Known from a checkpoint only: there, a message has no thoughts, tokens or tool results.
         self._listed: set[str] = set()
 
     def add(self, record: Record) -> None:
-        """Take what a record has."""
+        """Add the messages of a record."""
         if isinstance(record, Message):
             self._put(record)
         elif isinstance(record, Rewind):
@@ -64,17 +64,17 @@ class Haul:
         else:
             self.fields.update(record.fields)
             for message in record.messages or ():
-                if self._is_poor(message.id):
+                if self._is_incomplete(message.id):
                     self._put(message)
                     self._listed.add(message.id)
 
     def add_partial(self, message: Message) -> None:
-        """A message without its end: kept where no better one is known."""
+        """Add a message without its end, unless a better copy is known."""
         if message.id not in self.messages and message.is_resumable:
             self._put(message)
             self.partial.add(message.id)
 
-    def _is_poor(self, message_id: str) -> bool:
+    def _is_incomplete(self, message_id: str) -> bool:
         return message_id not in self.messages or message_id in self._listed or message_id in self.partial
 
     def _put(self, message: Message) -> None:
@@ -84,7 +84,7 @@ class Haul:
                 marks.discard(message.id)
 
     def _rewind(self, message_id: str) -> None:
-        """Taken back by the user. A rewind to what was never there is damage, and takes nothing back."""
+        """Mark messages that `/rewind` took back. Ignore a rewind to an unknown message: that is damage."""
         if message_id in self.messages:
             for known in reversed(self.messages):
                 self.rewound.add(known)
@@ -92,54 +92,54 @@ class Haul:
                     return
 
 
-def salvage(data: bytes, haul: Haul) -> None:
-    """Gather what is in a session file of any generation, checkpoints and torn lines included. Never raises."""
+def salvage(data: bytes, salvaged: Salvaged) -> None:
+    """Collect all messages of a session file, including checkpoints and torn lines. Never raises."""
     whole = legacy_conversation(data)
     if whole is not None and whole.header is not None:
-        haul.add(whole.header)
+        salvaged.add(whole.header)
         for message in whole.messages:
-            haul.add(message)
+            salvaged.add(message)
         return
     torn: list[bytes] = []
-    offset = began = 0
+    offset = torn_at = 0
     for line in data.split(b"\n"):
         record = decode_record(line) if line else None
         if record is None:
-            began = began if torn else offset
+            torn_at = torn_at if torn else offset
             torn.append(line)
         else:
-            _take_torn(b"\n".join(torn), began, haul)
+            _take_torn(b"\n".join(torn), torn_at, salvaged)
             torn.clear()
-            haul.add(record)
+            salvaged.add(record)
         offset += len(line) + 1
-    _take_torn(b"\n".join(torn), began, haul)
+    _take_torn(b"\n".join(torn), torn_at, salvaged)
 
 
-def _take_torn(data: bytes, offset: int, haul: Haul) -> None:
-    """Lines that are no records: whole ones stand in them, glued together, behind a torn one, or indented."""
-    if not data.strip(_NOTHING):
+def _take_torn(data: bytes, offset: int, salvaged: Salvaged) -> None:
+    """Add the complete records in lines that are no records: joined, after a torn one, or indented."""
+    if not data.strip(_FILLER):
         return
     text = data.decode(_AS_BYTES)
     for name, value in _FIELD.findall(text):
-        haul.fields.setdefault(name, value.encode(_AS_BYTES).decode("utf-8", "replace"))
+        salvaged.fields.setdefault(name, value.encode(_AS_BYTES).decode("utf-8", "replace"))
     done = 0
     for start, end in _objects(text):
         record = decode_record(data[start:end])
         if isinstance(record, Set | Header | Rewind) or (
             isinstance(record, Message) and record.type in _TYPES
         ):
-            _take_begun(data[done:start], offset + done, haul)
-            if not isinstance(record, Rewind):  # the CLI has not seen it: nothing was taken back
-                haul.add(record)
+            _take_partial(data[done:start], offset + done, salvaged)
+            if not isinstance(record, Rewind):  # the CLI could not read it either, so it had no effect
+                salvaged.add(record)
             done = end
-    _take_begun(data[done:], offset + done, haul)
+    _take_partial(data[done:], offset + done, salvaged)
 
 
 def _objects(text: str) -> Iterator[tuple[int, int]]:
-    """Where whole JSON objects stand that could be records, none within another."""
+    """Yield the positions of complete JSON objects that could be records, without nested ones."""
     decoder = json.JSONDecoder(strict=False)
     at = failed = 0
-    while failed < _TRIES and (match := _START.search(text, at)):
+    while failed < _MAX_TRIES and (match := _START.search(text, at)):
         try:
             _, at = decoder.raw_decode(text, match.start())
             yield match.start(), at
@@ -148,27 +148,27 @@ def _objects(text: str) -> Iterator[tuple[int, int]]:
             at = match.start() + 1
 
 
-def _take_begun(data: bytes, offset: int, haul: Haul) -> None:
-    """The beginning of a record: of a message, as much as can be closed."""
-    if not data.strip(_NOTHING):
+def _take_partial(data: bytes, offset: int, salvaged: Salvaged) -> None:
+    """Add the start of a cut-off message, as much of it as can be parsed."""
+    if not data.strip(_FILLER):
         return
-    haul.lost.append(LostPiece(offset, len(data)))
+    salvaged.lost.append(LostPiece(offset, len(data)))
     text = data.decode(_AS_BYTES)
     for number, match in enumerate(_START.finditer(text)):
         value = _closed(data[match.start() :])
         if isinstance(value, dict) and isinstance(value.get("id"), str) and value.get("type") in _TYPES:
             calls = value.get("toolCalls")
             if isinstance(calls, list):
-                # A call without its result is one that the API does not take.
+                # The API rejects a call without its result.
                 value["toolCalls"] = [call for call in calls if isinstance(call, dict) and call.get("result")]
-            haul.add_partial(message_of(value))
+            salvaged.add_partial(message_of(value))
             return
         if number == 10:
             return
 
 
 def _closed(data: bytes) -> Any:
-    """The JSON value that a text begins, ended behind its last whole member or within a string; or None."""
+    """Close a cut-off JSON value after its last complete member or inside a string; None if impossible."""
     value = _ended(data)
     if value is not None:
         return value
@@ -185,14 +185,14 @@ def _closed(data: bytes) -> Any:
 def _ended(data: bytes) -> Any:
     text = data.decode(_AS_BYTES)
     stack: list[str] = []
-    # Where it can be cut, and what closes it there.
+    # Positions to cut at, and the brackets that close the value there.
     cuts: list[tuple[int, str]] = [(0, "")]
     end = 0
     for match in _TOKEN.finditer(text):
         end, token = match.end(), match.group()[0]
         if token in "{[":
             stack.append("}" if token == "{" else "]")
-            if len(stack) > _DEEPEST:
+            if len(stack) > _MAX_DEPTH:
                 return None
         elif token in "}]" and stack:
             stack.pop()
@@ -200,7 +200,7 @@ def _ended(data: bytes) -> Any:
             cuts.append((match.start() if token == "," else end, "".join(reversed(stack))))
             del cuts[:-8]
     if (quote := text.find('"', end)) >= 0:
-        # An escape that broke off is at most six characters long.
+        # A cut-off escape is at most six characters long.
         ends = range(max(quote + 1, len(text) - 6), len(text) + 1)
         cuts += [(at, '"' + "".join(reversed(stack))) for at in ends]
     for at, ending in reversed(cuts):

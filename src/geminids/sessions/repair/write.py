@@ -1,4 +1,4 @@
-"""A new session file beside the others, as the CLI would have written it; never over another one."""
+"""Write a new session file in the CLI's format. Never overwrites a file."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ __all__ = ["answered_once", "write_session"]
 def write_session(
     chats: Path, fields: Mapping[str, Any], messages: Iterable[Message], *, legacy: bool
 ) -> tuple[str, Path]:
-    """Write the messages under a new id; return the id and the file.
+    """Write the messages as a session with a new id; return the id and the file.
 
-    `legacy`: one JSON object, for releases before 0.39; newer ones read it too. All of it is on the disk
-    before it has its name. Raises SessionError where it cannot be written.
+    `legacy`: one JSON object, for releases before 0.39; newer ones read it too. The file gets its name
+    only after all of it is on disk. Raises SessionError if it cannot be written.
     """
     now = datetime.now(UTC)
     stamp = now.isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -39,7 +39,7 @@ def write_session(
         return session_id, file
     except OSError as error:
         raise SessionError(
-            f"the session cannot be written into {chats}: {error.strerror or error}",
+            f"cannot write the session to {chats}: {error.strerror or error}",
             hint="Make the folder writable.",
         ) from None
     finally:
@@ -47,7 +47,7 @@ def write_session(
 
 
 def _name(draft: Path, file: Path) -> None:
-    """Give the file its name; fails where another one has it."""
+    """Give the file its name; fails if another file has it."""
     try:
         os.link(draft, file)
     except FileExistsError:
@@ -60,34 +60,34 @@ def _name(draft: Path, file: Path) -> None:
 
 
 def answered_once(messages: Iterable[Message]) -> Iterator[Message]:
-    """The messages without those that tell the model a tool's result again.
+    """Drop messages whose tool results are in an earlier message too.
 
-    Since 0.54 the CLI keeps a result with its call and as a message too, and makes a third one of the two
-    when it resumes: the API is then told every result twice, for one call.
+    Since 0.54 the CLI stores a result in its call and also as a message, and makes a third message of
+    the two when it resumes: the API would then get each result twice for one call.
     """
     answered: set[str] = set()
     for message in messages:
         if message.is_tool_results:
-            ids = [_answers(part) for part in message.content]
-            if all(one in answered for one in ids):
+            ids = [_answered_id(part) for part in message.content]
+            if all(call_id in answered for call_id in ids):
                 continue
-            answered.update(one for one in ids if one)
+            answered.update(call_id for call_id in ids if call_id)
         for call in message.tool_calls:
             if call.result:
                 results = call.result if isinstance(call.result, list) else [call.result]
-                answered.update(one for one in (call.id, *map(_answers, results)) if one)
+                answered.update(call_id for call_id in (call.id, *map(_answered_id, results)) if call_id)
         yield message
 
 
-def _answers(part: Any) -> str | None:
-    """The id of the call that a part answers, None for any other part."""
+def _answered_id(part: Any) -> str | None:
+    """Return the id of the call that a part answers; None for other parts."""
     response = part.get("functionResponse") if isinstance(part, dict) else None
-    found = response.get("id") if isinstance(response, dict) else None
-    return found if isinstance(found, str) else None
+    call_id = response.get("id") if isinstance(response, dict) else None
+    return call_id if isinstance(call_id, str) else None
 
 
 def _new_id(chats: Path) -> str:
-    """An id whose first eight characters no file has: the CLI mixes up those that share them."""
+    """Make an id whose first eight characters are unique: the CLI confuses sessions that share them."""
     taken = os.listdir(chats)
     while True:
         session_id = str(uuid.uuid4())

@@ -9,8 +9,8 @@ from rich.text import Text
 
 from geminids.events.cost import Cost
 from geminids.events.model import ModelUsage, Thought, Usage
-from geminids.sessions.handover_format import own_words
-from geminids.sessions.transcript import Entry, Prompt, Said
+from geminids.sessions.handover_format import without_handover
+from geminids.sessions.transcript import AgentText, Entry, Prompt
 from geminids.views.amounts import count, discarded, money
 from geminids.views.sanitize import clean, one_line
 
@@ -95,8 +95,8 @@ def last_exchange(entries: Iterable[Entry]) -> Iterator[Text]:
         if entry.depth:
             continue
         if isinstance(entry, Prompt):
-            asked, said = own_words(entry.text), ""
-        elif isinstance(entry, Said):
+            asked, said = without_handover(entry.text), ""
+        elif isinstance(entry, AgentText):
             said = entry.text
     if asked:
         yield Text(f"> {one_line(asked, 200)}", "dim")

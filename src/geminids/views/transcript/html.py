@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from html import escape
 
-from geminids.sessions.transcript import Entry, Media, Prompt, Remark, Said, Thought, Tool, TurnEnd
+from geminids.sessions.transcript import AgentText, Entry, Media, Prompt, Remark, Thought, Tool, TurnEnd
 from geminids.views.sanitize import clean, one_line
 from geminids.views.transcript.html_page import escaped, page_head
 from geminids.views.transcript.transcript import MARKS, facts_of, taken_by
@@ -70,7 +70,7 @@ def _of(entry: Entry) -> Iterator[str]:
     if isinstance(entry, Prompt):
         images = "".join(map(_image, entry.media))
         yield f'<div class="you">{_rich(entry.text)}{images}</div>\n'
-    elif isinstance(entry, Said):
+    elif isinstance(entry, AgentText):
         yield f'<div class="said">{_rich(entry.text)}</div>\n'
     elif isinstance(entry, Thought):
         joint = ": " if entry.subject and entry.text else ""

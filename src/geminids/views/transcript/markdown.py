@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 from html import escape
 
-from geminids.sessions.transcript import Entry, Prompt, Remark, Said, Thought, Tool, TurnEnd
+from geminids.sessions.transcript import AgentText, Entry, Prompt, Remark, Thought, Tool, TurnEnd
 from geminids.views.sanitize import clean, one_line
 from geminids.views.transcript.transcript import MARKS, facts_of, taken_by
 
@@ -35,7 +35,7 @@ def _of(entry: Entry) -> Iterator[str]:
         yield ""
         yield from (f"> {row}".rstrip() for row in sanitised(entry.text).split("\n"))
         yield from (f"> *{_plain(media.media_type)}*" for media in entry.media)
-    elif isinstance(entry, Said):
+    elif isinstance(entry, AgentText):
         yield sanitised(entry.text)
     elif isinstance(entry, Thought):
         yield from _fold(f"Thought: {entry.subject}" if entry.subject else "Thought", [entry.text])

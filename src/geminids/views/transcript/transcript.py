@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from geminids.events.model import Change, Usage
-from geminids.sessions.transcript import Entry, Prompt, Remark, Said, Thought, Tool, TurnEnd
+from geminids.sessions.transcript import AgentText, Entry, Prompt, Remark, Thought, Tool, TurnEnd
 from geminids.views.amounts import count, tokens
 from geminids.views.sanitize import clean, one_line
 from geminids.views.terminal.screen import Screen
@@ -104,7 +104,7 @@ class TranscriptView:
     def _entry(self, entry: Entry, indent: int) -> None:
         if isinstance(entry, Prompt):
             self._prompt(entry, indent)
-        elif isinstance(entry, Said):
+        elif isinstance(entry, AgentText):
             self._said(entry.text, indent)
         elif isinstance(entry, Thought):
             self._thought(entry, indent)
