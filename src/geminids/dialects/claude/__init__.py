@@ -20,9 +20,9 @@ if TYPE_CHECKING:
         message,
         messages,
     )
+    from geminids.dialects.claude.encoder import Speaker
     from geminids.dialects.claude.execute_result import Executed, executed
-    from geminids.dialects.claude.live import Speaker
-    from geminids.dialects.claude.stored import transcript
+    from geminids.dialects.claude.session_file import transcript
 
 __all__ = [
     "Block",
@@ -45,9 +45,9 @@ __all__ = [
 
 _HOME = {
     "Executed": "execute_result",
-    "Speaker": "live",
+    "Speaker": "encoder",
     "executed": "execute_result",
-    "transcript": "stored",
+    "transcript": "session_file",
 }
 
 

@@ -7,9 +7,9 @@ from typing import NamedTuple
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from geminids.dialects.claude.lines import Denial, ErrorLine, Message, Result, TextBlock, Usage
+from geminids.dialects.claude.line_writer import Voice
+from geminids.dialects.claude.model import Denial, ErrorLine, Message, Result, TextBlock, Usage
 from geminids.dialects.claude.usage import cost_of_run, models_of, stop_reason_of, usage_of_run
-from geminids.dialects.claude.voice import Voice
 from geminids.events.model import Finished, ToolFinished, ToolStarted
 
 __all__ = ["Clock", "Ending", "api_error", "result"]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec import UNSET, UnsetType
 
-from geminids.dialects.claude.lines import ModelTokens, Usage
+from geminids.dialects.claude.model import ModelTokens, Usage
 from geminids.events.model import Finished, ModelUsage, TokensUsed
 from geminids.events.model import Usage as RunUsage
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from atif_check import check
-from geminids.dialects.atif.live import Speaker
+from geminids.dialects.atif.encoder import Speaker
 from geminids.events.model import (
     AnyEvent,
     Event,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from geminids.dialects.claude.lines import Init, LineIds, encoded, line_of
+from geminids.dialects.claude.model import Init, LineIds, encoded, line_of
 from geminids.events.model import Started
 
 __all__ = ["UNNAMED", "Voice"]

@@ -6,7 +6,8 @@ from io import StringIO
 
 from msgspec import Raw
 
-from geminids.dialects.claude.lines import (
+from geminids.dialects.claude.line_writer import Voice
+from geminids.dialects.claude.model import (
     Message,
     Said,
     TextBlock,
@@ -16,7 +17,6 @@ from geminids.dialects.claude.lines import (
     encoded,
 )
 from geminids.dialects.claude.usage import usage_of
-from geminids.dialects.claude.voice import Voice
 from geminids.events.model import TokensUsed
 
 __all__ = ["Growing"]

@@ -8,8 +8,9 @@ from typing import Any
 from msgspec import UNSET
 
 from geminids.dialects.claude.ending import Clock, Ending, api_error, result
-from geminids.dialects.claude.growing import Growing
-from geminids.dialects.claude.lines import (
+from geminids.dialects.claude.line_writer import UNNAMED, Voice
+from geminids.dialects.claude.message_builder import Growing
+from geminids.dialects.claude.model import (
     Assistant,
     Denial,
     ToolResultBlock,
@@ -20,7 +21,6 @@ from geminids.dialects.claude.lines import (
     tool_use,
 )
 from geminids.dialects.claude.usage import stop_reason_of
-from geminids.dialects.claude.voice import UNNAMED, Voice
 from geminids.events.model import (
     Event,
     Finished,

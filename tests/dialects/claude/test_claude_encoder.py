@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geminids.dialects.claude.live import Speaker
+from geminids.dialects.claude.encoder import Speaker
 from geminids.events.model import (
     AnyEvent,
     Event,
