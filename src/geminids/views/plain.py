@@ -11,9 +11,9 @@ from geminids.events.model import Event, Finished, Notice, encode_event
 from geminids.views.sanitize import one_line
 
 if TYPE_CHECKING:
-    from geminids.dialects.dialect import Tongue
+    from geminids.dialects.dialect import Dialect
 
-__all__ = ["Spoken", "flush", "print_answer", "print_events", "print_value"]
+__all__ = ["DialectOutput", "flush", "print_answer", "print_events", "print_value"]
 
 # A log of a run that nobody watches says why it takes long.
 _TOLD = ("next_attempt", "stall")
@@ -58,18 +58,18 @@ def flush() -> None:
         sys.stdout.flush()
 
 
-class Spoken:
+class DialectOutput:
     """What a dialect says is written at once; `last` is what it said at the end."""
 
-    def __init__(self, speaker: Tongue) -> None:
-        self._speaker = speaker
+    def __init__(self, encoder: Dialect) -> None:
+        self._encoder = encoder
         self.last = b""
 
     def show(self, *events: Event) -> None:
-        self._write(self._speaker.hear(events))
+        self._write(self._encoder.feed(events))
 
     def close(self) -> None:
-        self.last = self._speaker.end()
+        self.last = self._encoder.finish()
         self._write(self.last)
 
     def _write(self, said: bytes) -> None:

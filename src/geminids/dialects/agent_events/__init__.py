@@ -42,11 +42,11 @@ from geminids.events.model import Event, Finished, Notice, Started, ToolFinished
 __all__ = [
     "AgentEvent",
     "Done",
+    "Encoder",
     "Error",
     "Init",
     "Metadata",
     "PermissionRequest",
-    "Speaker",
     "Text",
     "TextDelta",
     "Thinking",
@@ -241,16 +241,16 @@ class Translator:
         self._over = True
 
 
-class Speaker:
+class Encoder:
     """The agent events of a run as JSON lines."""
 
     def __init__(self) -> None:
         self._translator = Translator()
 
-    def hear(self, events: Sequence[Event]) -> bytes:
+    def feed(self, events: Sequence[Event]) -> bytes:
         return _lines(self._translator.translate(events))
 
-    def end(self) -> bytes:
+    def finish(self) -> bytes:
         return _lines(self._translator.finish())
 
 

@@ -22,7 +22,7 @@ from geminids.events.model import (
     ToolStarted,
 )
 
-__all__ = ["Speaker"]
+__all__ = ["Encoder"]
 
 _encode_lines = msgspec.json.Encoder().encode_lines
 _NOTES = (
@@ -31,7 +31,7 @@ _NOTES = (
 )
 
 
-class Speaker:
+class Encoder:
     """Hears a run and gives its document at the end; of several attempts, the last one."""
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class Speaker:
         self._calls: dict[str, Called] = {}
         self._tokens: list[TokensUsed] = []
 
-    def hear(self, events: Sequence[Event]) -> bytes:
+    def feed(self, events: Sequence[Event]) -> bytes:
         """Nothing yet: a thought or a count of an early turn may still come."""
         turns = self._turns
         for event in events:
@@ -75,7 +75,7 @@ class Speaker:
                 self._finished = event
         return b""
 
-    def end(self) -> bytes:
+    def finish(self) -> bytes:
         """The document, in one line."""
         steps = [encoded(step) for step in self._steps()]
         inner = [self._embedded(agent, answers) for agent, answers in self._agents.items()]

@@ -20,17 +20,17 @@ if TYPE_CHECKING:
         message,
         messages,
     )
-    from geminids.dialects.claude.encoder import Speaker
+    from geminids.dialects.claude.encoder import Encoder
     from geminids.dialects.claude.execute_result import Executed, executed
     from geminids.dialects.claude.session_file import transcript
 
 __all__ = [
     "Block",
     "ClaudeMessage",
+    "Encoder",
     "Executed",
     "Image",
     "Source",
-    "Speaker",
     "Text",
     "Thinking",
     "ToolResult",
@@ -45,7 +45,7 @@ __all__ = [
 
 _HOME = {
     "Executed": "execute_result",
-    "Speaker": "encoder",
+    "Encoder": "encoder",
     "executed": "execute_result",
     "transcript": "session_file",
 }

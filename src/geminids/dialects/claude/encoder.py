@@ -7,15 +7,15 @@ from typing import Any
 
 from msgspec import UNSET
 
-from geminids.dialects.claude.ending import Clock, Ending, api_error, result
-from geminids.dialects.claude.line_writer import UNNAMED, Voice
-from geminids.dialects.claude.message_builder import Growing
+from geminids.dialects.claude.ending import Ending, ToolClock, api_error, result
+from geminids.dialects.claude.line_writer import UNNAMED, LineWriter
+from geminids.dialects.claude.message_builder import MessageBuilder
 from geminids.dialects.claude.model import (
     Assistant,
     Denial,
     ToolResultBlock,
+    ToolResults,
     ToolUseBlock,
-    Turnout,
     User,
     line_of,
     tool_use,
@@ -34,20 +34,20 @@ from geminids.events.model import (
     ToolStarted,
 )
 
-__all__ = ["Speaker"]
+__all__ = ["Encoder"]
 
 
-class Speaker:
-    """Hears a run's events and says Claude Code's lines: one `assistant` line a message, `result` last, always.
+class Encoder:
+    """Encodes a run as Claude Code's lines: one `assistant` line per message, and always a `result` as the last line.
 
-    A message is said when its tokens are known, so that its line has them, or when something comes that must stand
-    behind it. With `partial`, each piece of the agent's own messages is a `stream_event` besides, as it comes.
+    A message is written when its tokens are known, so that its line has them, or when an event comes that must follow
+    it. With `partial`, each piece of the agent's own messages is also written at once, as a `stream_event`.
     """
 
     def __init__(self, partial: bool = False) -> None:
         self._partial = partial
-        self._voice = Voice()
-        self._clock = Clock()
+        self._writer = LineWriter()
+        self._clock = ToolClock()
         self._over = False
         self._denials: list[Denial] = []
         self._tool_cut_off = False
@@ -55,8 +55,8 @@ class Speaker:
         self._latest: Event | None = None
         self._begin_attempt(None)
 
-    def hear(self, events: Sequence[Event]) -> bytes:
-        out = self._voice.out
+    def feed(self, events: Sequence[Event]) -> bytes:
+        out = self._writer.out
         if self._first is None and events:
             self._first = events[0]
         for event in events:
@@ -64,207 +64,208 @@ class Speaker:
                 break
             if type(event) is Text:
                 if text := event.text:
-                    message = self._growing.get(None)
-                    if message is None or message.behind or event.turn > message.turn:
+                    message = self._open_messages.get(None)
+                    if message is None or message.following or event.turn > message.turn:
                         message = self._message_for(event.turn)
-                    message.say(text)
-            elif (take := _TAKES.get(type(event))) is not None:
-                take(self, event)
+                    message.add_text(text)
+            elif (handle := _HANDLERS.get(type(event))) is not None:
+                handle(self, event)
             self._latest = event
-        said = b"".join(out)
+        output = b"".join(out)
         out.clear()
-        return said
+        return output
 
-    def end(self) -> bytes:
+    def finish(self) -> bytes:
         if not self._over:
             self._end(None)
-        said = b"".join(self._voice.out)
-        self._voice.out.clear()
-        return said
+        output = b"".join(self._writer.out)
+        self._writer.out.clear()
+        return output
 
     def _begin_attempt(self, started: Started | None) -> None:
-        # By the call whose subagent speaks; None is the agent itself.
-        self._growing: dict[str | None, Growing] = {}
-        # Requests whose message has not begun, oldest first.
-        self._ahead: dict[str | None, list[TokensUsed]] = {}
+        # The message of each subagent, by the call that started it; None is the agent itself.
+        self._open_messages: dict[str | None, MessageBuilder] = {}
+        # Requests whose message has not begun yet, oldest first.
+        self._early_requests: dict[str | None, list[TokensUsed]] = {}
         self._started_calls: dict[int, int] = {}
         # Why the API ended an answer early, by the number of its request.
-        self._cut: dict[int, str] = {}
-        self._calls: dict[str, str | None] = {}
+        self._cut_reasons: dict[int, str] = {}
+        self._call_parents: dict[str, str | None] = {}
         self._agents: dict[int, list[str]] = {}
-        # The warm lane tells a call's input at its end: it is not said before, nor what its subagent does.
-        self._unsaid: dict[str, ToolStarted] = {}
-        self._held: dict[str, list[bytes]] = {}
-        # All that is ever known of the input of a command that was not allowed there.
+        # The warm transport reports a call's input only when the call ends: until then hold the call and the lines
+        # of its subagent.
+        self._unwritten_calls: dict[str, ToolStarted] = {}
+        self._held_lines: dict[str, list[bytes]] = {}
+        # Commands of permission requests: the only known input of a command that was denied on the warm transport.
         self._commands: dict[str, str] = {}
-        self._counted = 0
+        self._counted_turn = 0
         self._has_journal = True
         self._model = (started.model if started else None) or UNNAMED
 
     def _started(self, event: Started) -> None:
-        self._say_all(over=False)
+        self._write_all(over=False)
         self._begin_attempt(event)
-        self._voice.begin(event)
+        self._writer.begin(event)
 
     def _notice(self, event: Notice) -> None:
         if event.session is not None:
-            self._voice.hear_session(event.session.session_id)
+            self._writer.set_session(event.session.session_id)
         elif event.request is not None and (reason := stop_reason_of(event.code)) is not None:
-            self._cut[event.request] = reason
+            self._cut_reasons[event.request] = reason
         elif event.code == "journal":
             self._has_journal = False
-            message = self._growing.get(None)
+            message = self._open_messages.get(None)
             if message is not None and message.calls:
-                self._say(None)
+                self._write_message(None)
 
     def _thought(self, event: Thought) -> None:
         parent = event.parent
-        message = self._growing.get(parent)
+        message = self._open_messages.get(parent)
         if parent is not None:
-            self._say(None)
+            self._write_message(None)
             if message is not None and (message.calls or message.requests):
-                self._say(parent)
+                self._write_message(parent)
         elif message is not None and event.turn > message.turn:
-            self._say(None)
-        message = self._growing.get(parent) or self._begin(event.turn, parent)
-        message.think(event.subject, event.text)
+            self._write_message(None)
+        message = self._open_messages.get(parent) or self._begin(event.turn, parent)
+        message.add_thought(event.subject, event.text)
         if parent is None and message.calls and message.requests and not self._is_incomplete(None):
-            self._say(None, over=False)
+            self._write_message(None, over=False)
 
     def _tokens_used(self, event: TokensUsed) -> None:
         if event.is_http_error:
-            return  # no message comes of it, and it costs nothing
+            return  # a failed request has no message and costs nothing
         if event.role == "main":
             self._model = event.model or self._model
-            self._counted = event.turn
+            self._counted_turn = event.turn
             parent = None
         elif event.role == "subagent" and len(agents := self._agents.get(event.turn, [])) == 1:
             parent = agents[0]
         else:
-            return  # of the CLI itself, or of one of several subagents: only the sum has it
-        message = self._growing.get(parent)
+            return  # a utility request, or one of several subagents: counted in the total only
+        message = self._open_messages.get(parent)
         is_next = parent is not None and message is not None and bool(message.requests) and not event.repeat
         if message is not None and (
             event.turn > message.turn or (is_next and not self._is_incomplete(parent))
         ):
-            self._say(parent)
+            self._write_message(parent)
             message = None
         if message is None or is_next:
-            self._ahead.setdefault(parent, []).append(event)
+            self._early_requests.setdefault(parent, []).append(event)
         elif event.turn == message.turn:
-            message.served_by(event)
-            if parent is None and (message.calls or self._unsaid) and not self._is_incomplete(None):
-                self._say(None, over=not self._unsaid)
+            message.add_request(event)
+            if parent is None and (message.calls or self._unwritten_calls) and not self._is_incomplete(None):
+                self._write_message(None, over=not self._unwritten_calls)
 
     def _permission_asked(self, event: PermissionAsked) -> None:
         if event.command is not None:
             self._commands[event.id] = event.command
-        # Somebody reads what led to the question.
+        # Show the user the text that led to the permission request.
         if event.parent is None:
-            self._say(None, over=False)
+            self._write_message(None, over=False)
 
     def _tool_started(self, event: ToolStarted) -> None:
-        self._clock.begin(event)
+        self._clock.start(event)
         parent = event.parent
         if parent is not None:
-            self._say(None)
+            self._write_message(None)
         elif event.kind == "agent":
             self._agents.setdefault(event.turn, []).append(event.id)
         if parent is None:
             self._started_calls[event.turn] = self._started_calls.get(event.turn, 0) + 1
-        self._calls[event.id] = parent
+        self._call_parents[event.id] = parent
         if event.input is None:
-            self._unsaid[event.id] = event
+            self._unwritten_calls[event.id] = event
         else:
-            self._call(self._use_of(event), event.turn, parent)
-        if parent is None and not self._waits() and not self._is_incomplete(None):
-            self._say(None, over=False)
+            self._add_call(self._use_of(event), event.turn, parent)
+        if parent is None and not self._should_wait() and not self._is_incomplete(None):
+            self._write_message(None, over=False)
 
     def _tool_finished(self, event: ToolFinished) -> None:
-        self._clock.end(event)
-        if event.id in self._growing and not self._is_incomplete(event.id):
-            self._say(event.id)  # what is left of its subagent
-        is_said = event.id in self._calls and event.id not in self._unsaid
-        parent = self._calls.pop(event.id, event.parent)
-        if not is_said or event.status == "denied":
+        self._clock.stop(event)
+        if event.id in self._open_messages and not self._is_incomplete(event.id):
+            self._write_message(event.id)  # the last message of its subagent
+        is_written = event.id in self._call_parents and event.id not in self._unwritten_calls
+        parent = self._call_parents.pop(event.id, event.parent)
+        if not is_written or event.status == "denied":
             use = self._use_of(event)
-            if not is_said:
-                self._call(use, event.turn, parent)
+            if not is_written:
+                self._add_call(use, event.turn, parent)
             if event.status == "denied":
                 self._denials.append(Denial(use.name, use.id, use.input))
         self._tool_cut_off = self._tool_cut_off or event.status == "cancelled"
         self._put(self._result_of(event, parent), parent)
-        if not (parent is None and self._waits()) and not self._is_incomplete(parent):
-            self._say(parent)
+        if not (parent is None and self._should_wait()) and not self._is_incomplete(parent):
+            self._write_message(parent)
 
     def _result_of(self, event: ToolFinished, parent: str | None) -> bytes:
-        told = event.output or event.error or ""
-        block = ToolResultBlock(event.id, told, event.status != "ok")
-        error = UNSET if event.error is None or event.error == told else f"Error: {event.error}"
-        own = self._voice.line_id()
-        return line_of(User(Turnout("user", [block]), parent, self._voice.session_id, own, error))
+        content = event.output or event.error or ""
+        block = ToolResultBlock(event.id, content, event.status != "ok")
+        error = UNSET if event.error is None or event.error == content else f"Error: {event.error}"
+        line_id = self._writer.line_id()
+        return line_of(User(ToolResults("user", [block]), parent, self._writer.session_id, line_id, error))
 
     def _finished(self, event: Finished) -> None:
-        self._voice.name(event.run_id)
+        self._writer.set_run_id(event.run_id)
         self._end(event)
 
     def _end(self, finished: Finished | None) -> None:
-        whole = finished is not None and finished.finish_reason in (None, "STOP")
-        self._say_all(over=whole and finished is not None and finished.outcome == "success")
+        is_stop = finished is not None and finished.finish_reason in (None, "STOP")
+        self._write_all(over=is_stop and finished is not None and finished.outcome == "success")
         first, last = self._first, finished or self._latest
-        lasted = max(last.at - first.at, 0) if first and last else 0
+        duration_ms = max(last.at - first.at, 0) if first and last else 0
         turns = last.turn if last else 0
-        ending = Ending(self._clock, lasted, turns, self._denials, self._tool_cut_off)
-        if finished is not None and (refused := api_error(finished, self._voice)) is not None:
-            self._voice.out.append(line_of(refused))
-        self._voice.out.append(line_of(result(finished, ending, self._voice)))
+        ending = Ending(self._clock, duration_ms, turns, self._denials, self._tool_cut_off)
+        if finished is not None and (error := api_error(finished, self._writer)) is not None:
+            self._writer.out.append(line_of(error))
+        self._writer.out.append(line_of(result(finished, ending, self._writer)))
         self._over = True
 
-    def _message_for(self, turn: int, parent: str | None = None) -> Growing:
-        """The message that goes on, or a new one where it is another turn or results stand behind it already."""
-        message = self._growing.get(parent)
+    def _message_for(self, turn: int, parent: str | None = None) -> MessageBuilder:
+        """The current message, or a new one if the turn has changed or tool results follow the message already."""
+        message = self._open_messages.get(parent)
         if message is not None:
-            is_answered = bool(message.behind) and not self._is_incomplete(parent)
+            is_answered = bool(message.following) and not self._is_incomplete(parent)
             if is_answered or turn > message.turn:
-                self._say(parent)
+                self._write_message(parent)
                 message = None
         return message or self._begin(turn, parent)
 
-    def _begin(self, turn: int, parent: str | None) -> Growing:
-        ahead = self._ahead.pop(parent, [])
-        requests = [request for request in ahead if request.turn == turn]
+    def _begin(self, turn: int, parent: str | None) -> MessageBuilder:
+        early = self._early_requests.pop(parent, [])
+        requests = [request for request in early if request.turn == turn]
         if parent is not None:
-            # The gateway may report several requests of a subagent before its first message is known: one for each
-            # message, with its repeats.
-            count = next((n for n, one in enumerate(requests) if n and not one.repeat), len(requests))
-            self._ahead[parent] = requests[count:]
+            # The gateway may report several requests of a subagent before its first message is known. Take the
+            # request of this message, with its repeats.
+            count = next((n for n, request in enumerate(requests) if n and not request.repeat), len(requests))
+            self._early_requests[parent] = requests[count:]
             requests = requests[:count]
         model = (requests[-1].model if requests else None) or self._model
         live = self._partial and parent is None
-        message = self._growing[parent] = Growing(self._voice, turn, model, requests, live=live)
+        message = self._open_messages[parent] = MessageBuilder(self._writer, turn, model, requests, live=live)
         return message
 
-    def _call(self, use: ToolUseBlock, turn: int, parent: str | None) -> None:
-        self._unsaid.pop(use.id, None)
+    def _add_call(self, use: ToolUseBlock, turn: int, parent: str | None) -> None:
+        self._unwritten_calls.pop(use.id, None)
         message = self._message_for(turn, parent)
-        message.call(use)
-        message.behind += self._held.pop(use.id, ())
+        message.add_call(use)
+        message.following += self._held_lines.pop(use.id, ())
 
     def _use_of(self, event: ToolStarted | ToolFinished) -> ToolUseBlock:
         command = self._commands.pop(event.id, None)
-        given = {"command": command} if event.input is None and command is not None else event.input
-        return tool_use(event.id, event.name, given)
+        tool_input = {"command": command} if event.input is None and command is not None else event.input
+        return tool_use(event.id, event.name, tool_input)
 
-    def _waits(self) -> bool:
-        """Whether the agent's message at hand shall wait for its tokens, which a journal tells within moments."""
-        message = self._growing.get(None)
-        if message is None or message.requests or message.turn == self._counted:
+    def _should_wait(self) -> bool:
+        """Whether the agent's message should wait for its tokens, which the journal reports soon."""
+        message = self._open_messages.get(None)
+        if message is None or message.requests or message.turn == self._counted_turn:
             return False
         return self._has_journal
 
     def _is_incomplete(self, parent: str | None) -> bool:
-        """Whether the answer has tool calls or a thought that this message lacks: they come after its tokens."""
-        message = self._growing.get(parent)
+        """Whether tool calls or a thought of the answer are still missing: their events come after the tokens."""
+        message = self._open_messages.get(parent)
         if message is None or not message.requests:
             return False
         started = self._started_calls.get(message.turn, 0) if parent is None else message.calls
@@ -272,42 +273,42 @@ class Speaker:
         lacks_thought = bool(answer.thoughts) and not message.thoughts and self._has_journal
         return lacks_thought or (answer.calls or 0) > started
 
-    def _say(self, parent: str | None, *, over: bool = True) -> None:
-        message = self._growing.pop(parent, None)
+    def _write_message(self, parent: str | None, *, over: bool = True) -> None:
+        message = self._open_messages.pop(parent, None)
         if message is None:
             return
         numbers = [request.request or 0 for request in message.requests]
-        whole = message.whole(over=over, cut=self._cut.get(numbers[-1]) if numbers else None)
-        own = self._voice.line_id()
-        line = line_of(Assistant(whole, parent, self._voice.session_id, own))
-        for said in (line, *message.behind):
-            self._put(said, parent)
+        finished = message.finish(over=over, cut=self._cut_reasons.get(numbers[-1]) if numbers else None)
+        line_id = self._writer.line_id()
+        line = line_of(Assistant(finished, parent, self._writer.session_id, line_id))
+        for output in (line, *message.following):
+            self._put(output, parent)
 
-    def _say_all(self, *, over: bool) -> None:
-        for parent in list(self._growing):
-            self._say(parent, over=over)
-        while self._unsaid:
-            call = next(iter(self._unsaid.values()))
-            self._call(self._use_of(call), call.turn, call.parent)
-            self._say(call.parent, over=over)
+    def _write_all(self, *, over: bool) -> None:
+        for parent in list(self._open_messages):
+            self._write_message(parent, over=over)
+        while self._unwritten_calls:
+            call = next(iter(self._unwritten_calls.values()))
+            self._add_call(self._use_of(call), call.turn, call.parent)
+            self._write_message(call.parent, over=over)
 
     def _put(self, line: bytes, parent: str | None) -> None:
-        message = self._growing.get(parent)
+        message = self._open_messages.get(parent)
         if message is not None:
-            message.behind.append(line)
-        elif parent is not None and parent in self._unsaid:
-            self._held.setdefault(parent, []).append(line)
+            message.following.append(line)
+        elif parent is not None and parent in self._unwritten_calls:
+            self._held_lines.setdefault(parent, []).append(line)
         else:
-            self._voice.out.append(line)
+            self._writer.out.append(line)
 
 
-_TAKES: dict[type[Event], Callable[[Speaker, Any], None]] = {
-    Started: Speaker._started,
-    Thought: Speaker._thought,
-    TokensUsed: Speaker._tokens_used,
-    ToolStarted: Speaker._tool_started,
-    ToolFinished: Speaker._tool_finished,
-    PermissionAsked: Speaker._permission_asked,
-    Notice: Speaker._notice,
-    Finished: Speaker._finished,
+_HANDLERS: dict[type[Event], Callable[[Encoder, Any], None]] = {
+    Started: Encoder._started,
+    Thought: Encoder._thought,
+    TokensUsed: Encoder._tokens_used,
+    ToolStarted: Encoder._tool_started,
+    ToolFinished: Encoder._tool_finished,
+    PermissionAsked: Encoder._permission_asked,
+    Notice: Encoder._notice,
+    Finished: Encoder._finished,
 }

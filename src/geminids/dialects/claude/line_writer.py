@@ -1,69 +1,72 @@
-"""What all lines of one run share: who speaks, in which session, and what has been said so far."""
+"""Writes the lines of one run: adds the session and the ids that all lines share."""
 
 from __future__ import annotations
 
 from geminids.dialects.claude.model import Init, LineIds, encoded, line_of
 from geminids.events.model import Started
 
-__all__ = ["UNNAMED", "Voice"]
+__all__ = ["UNNAMED", "LineWriter"]
 
-# A model that nobody has named: the line must have one.
+# The model of a run that names none: the line must have a model.
 UNNAMED = "gemini"
-_PIECE = b'{"type":"stream_event","event":%b%b%012x"}\n'
+_STREAM_EVENT = b'{"type":"stream_event","event":%b%b%012x"}\n'
 _MODES = {"auto_edit": "acceptEdits", "yolo": "bypassPermissions", "plan": "plan"}
 
 
-class Voice:
-    """Lines in their order. The first of an attempt is held until its session is known, or another must be said."""
+class LineWriter:
+    """Collects the lines in `out`.
+
+    It holds the `init` line until the session is known or another line must be written.
+    """
 
     def __init__(self) -> None:
         self.out: list[bytes] = []
         self._run_id = ""
         self._ids: LineIds | None = None
-        self._waiting: Started | None = None
-        self._in_session("")
+        self._held_start: Started | None = None
+        self._use_session("")
 
     def begin(self, started: Started) -> None:
-        self.name(started.run_id)
-        self._waiting = started
-        self._in_session(started.session_id or "")
+        self.set_run_id(started.run_id)
+        self._held_start = started
+        self._use_session(started.session_id or "")
         if self.session_id:
-            self._open()
+            self._write_init()
 
-    def name(self, run_id: str) -> None:
-        """Ids come from the run's own, which is known before anything is said, where it is known at all."""
+    def set_run_id(self, run_id: str) -> None:
+        """Set the run id, which all ids are derived from. It is known before the first line, if at all."""
         self._run_id = self._run_id or run_id
 
-    def hear_session(self, session_id: str) -> None:
-        """The CLI has announced it."""
+    def set_session(self, session_id: str) -> None:
+        """Set the session that the CLI announced."""
         if not self.session_id:
-            self._in_session(session_id)
-            if self._waiting is not None:
-                self._open()
+            self._use_session(session_id)
+            if self._held_start is not None:
+                self._write_init()
 
     def line_id(self) -> str:
-        if self._waiting is not None:
-            self._open()
+        if self._held_start is not None:
+            self._write_init()
         return self.ids.line()
 
     @property
     def ids(self) -> LineIds:
         if self._ids is None:
             self._ids = LineIds(self._run_id)
-            self._end_tail()
+            self._build_tail()
         return self._ids
 
     def stream(self, *events: bytes) -> None:
-        """A line for each of these events, which are JSON already."""
-        if self._waiting is not None:
-            self._open()
-        # By hand, since most lines of a run are such.
+        """Write a `stream_event` line for each event; events are encoded JSON."""
+        if self._held_start is not None:
+            self._write_init()
+        # Formatted by hand: most lines of a run are of this kind.
         number = (self._ids or self.ids).number
         for event in events:
-            self.out.append(_PIECE % (event, self._tail, number()))
+            self.out.append(_STREAM_EVENT % (event, self._tail, number()))
 
     def delta_head(self, index: int) -> bytes:
-        """How a line with a piece of text begins."""
+        """The beginning of a line with a text delta."""
         return (
             b'{"type":"stream_event","event":{"type":"content_block_delta","index":%d,'
             b'"delta":{"type":"text_delta","text":' % index
@@ -72,22 +75,22 @@ class Voice:
     def delta(self, head: bytes, text: str) -> None:
         self.out.append(b'%b%b}}%b%012x"}\n' % (head, encoded(text), self._tail, self.ids.number()))
 
-    def _in_session(self, session_id: str) -> None:
+    def _use_session(self, session_id: str) -> None:
         self.session_id = session_id
-        self._end_tail()
+        self._build_tail()
 
-    def _end_tail(self) -> None:
-        """How each line with a piece ends, but for its number."""
+    def _build_tail(self) -> None:
+        """Build the end of each `stream_event` line, except for its number."""
         stem = self._ids.stem if self._ids else ""
         head = b',"session_id":%b,"parent_tool_use_id":null,"uuid":"' % encoded(self.session_id)
         self._tail = head + stem.encode()
 
-    def _open(self) -> None:
-        started, self._waiting = self._waiting, None
+    def _write_init(self) -> None:
+        started, self._held_start = self._held_start, None
         if started is not None:
             mode = _MODES.get(started.approval or "", "default")
             model = started.model or UNNAMED
             line = Init.of(
-                cwd=started.cwd, session_id=self.session_id, model=model, mode=mode, own=self.ids.line()
+                cwd=started.cwd, session_id=self.session_id, model=model, mode=mode, line_id=self.ids.line()
             )
             self.out.append(line_of(line))

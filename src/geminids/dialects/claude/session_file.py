@@ -1,4 +1,4 @@
-"""A conversation as Claude Code stores one: a straight chain of entries, one JSON object a line."""
+"""A conversation as a session file of Claude Code: a chain of entries, one JSON object per line."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from geminids.sessions.repair.reorder_acp import in_true_order
 
 __all__ = ["transcript"]
 
-# The release of Claude Code whose files these are like.
+# The release of Claude Code that writes such files.
 _VERSION = "2.1.240"
 _NO_RESULT = "(the tool gave no result)"
 
@@ -41,26 +41,26 @@ class Session(Protocol):
 def transcript(
     session: Session, *, cwd: str = "", git_branch: str = "", new_id: Callable[[], uuid.UUID] = uuid.uuid4
 ) -> Iterator[bytes]:
-    """The lines of `<session uuid>.jsonl`; the session keeps its id where that is a uuid."""
-    own = session.header.session_id if session.header else ""
-    chain = _Chain(_session_id(own, new_id), cwd, git_branch, new_id)
-    told: set[str] = set()
-    for said in in_true_order(session.messages):
-        yield from _entries(said, chain, told)
+    """The lines of `<session uuid>.jsonl`; the session keeps its id if that is a uuid."""
+    own_id = session.header.session_id if session.header else ""
+    chain = _Chain(_session_id(own_id, new_id), cwd, git_branch, new_id)
+    written: set[str] = set()
+    for record in in_true_order(session.messages):
+        yield from _entries(record, chain, written)
     title = session.header.summary if session.header else None
     if title:
         yield _line({"type": "custom-title", "customTitle": title, "sessionId": chain.session_id})
 
 
-def _session_id(own: str, new_id: Callable[[], uuid.UUID]) -> str:
+def _session_id(own_id: str, new_id: Callable[[], uuid.UUID]) -> str:
     try:
-        return str(uuid.UUID(own))
+        return str(uuid.UUID(own_id))
     except ValueError:
         return str(new_id())
 
 
 class _Chain:
-    """What each entry needs of the ones before it: its parent, and a time that is not before theirs."""
+    """Links each entry to the one before it, and keeps the times in order."""
 
     def __init__(self, session_id: str, cwd: str, branch: str, new_id: Callable[[], uuid.UUID]) -> None:
         self.session_id = session_id
@@ -71,8 +71,8 @@ class _Chain:
 
     def entry(self, kind: str, timestamp: str, fields: dict[str, Any]) -> bytes:
         self._latest = max(self._latest, milliseconds(timestamp))
-        when = datetime.fromtimestamp(self._latest / 1000, UTC).isoformat(timespec="milliseconds")
-        own = str(self._new_id())
+        time = datetime.fromtimestamp(self._latest / 1000, UTC).isoformat(timespec="milliseconds")
+        entry_id = str(self._new_id())
         line = {
             "parentUuid": self._parent,
             "isSidechain": False,
@@ -80,79 +80,80 @@ class _Chain:
             "sessionId": self.session_id,
             "type": kind,
             **fields,
-            "uuid": own,
-            "timestamp": when.replace("+00:00", "Z"),
+            "uuid": entry_id,
+            "timestamp": time.replace("+00:00", "Z"),
         }
-        self._parent = own
+        self._parent = entry_id
         return _line(line)
 
 
-def _entries(said: Message, chain: _Chain, told: set[str]) -> Iterator[bytes]:
-    if said.type == "gemini":
-        yield from _answer(said, chain, told)
-    elif said.type == "user":
-        yield from _request(said, chain)
-    elif not said.text.strip():
+def _entries(record: Message, chain: _Chain, written: set[str]) -> Iterator[bytes]:
+    if record.type == "gemini":
+        yield from _answer(record, chain, written)
+    elif record.type == "user":
+        yield from _request(record, chain)
+    elif not record.text.strip():
         return
-    elif said.type == "error":
-        content = _of_model(f"msg_{said.id}", "<synthetic>", [Text(said.text)], None)
-        yield chain.entry("assistant", said.timestamp, {"message": content, "isApiErrorMessage": True})
+    elif record.type == "error":
+        content = _model_message(f"msg_{record.id}", "<synthetic>", [Text(record.text)], None)
+        yield chain.entry("assistant", record.timestamp, {"message": content, "isApiErrorMessage": True})
     else:
-        fields = {"subtype": "informational", "content": said.text, "level": said.type or "info"}
-        yield chain.entry("system", said.timestamp, fields)
+        fields = {"subtype": "informational", "content": record.text, "level": record.type or "info"}
+        yield chain.entry("system", record.timestamp, fields)
 
 
-def _request(said: Message, chain: _Chain) -> Iterator[bytes]:
-    """What the user said. Results stand behind their calls already: a second time they would answer none."""
-    if said.is_injected:
+def _request(record: Message, chain: _Chain) -> Iterator[bytes]:
+    """The user's text and images. Tool results are omitted: each already follows its call."""
+    if record.is_injected:
         return
-    blocks = [block for block in message(said).content if not isinstance(block, str | ToolResult)]
+    blocks = [block for block in message(record).content if not isinstance(block, str | ToolResult)]
     if not blocks:
         return
-    words: Any = blocks
+    content: Any = blocks
     if len(blocks) == 1 and isinstance(blocks[0], Text):
-        words = blocks[0].text
-    yield chain.entry("user", said.timestamp, {"message": {"role": "user", "content": words}})
+        content = blocks[0].text
+    yield chain.entry("user", record.timestamp, {"message": {"role": "user", "content": content}})
 
 
-def _answer(said: Message, chain: _Chain, told: set[str]) -> Iterator[bytes]:
-    """Thinking and text first, as the model gave them; then each call with its result behind it."""
-    content = message(said).content
+def _answer(record: Message, chain: _Chain, written: set[str]) -> Iterator[bytes]:
+    """Thinking and text first, then each call followed by its result."""
+    content = message(record).content
     blocks: list[Block] = list(content) if not isinstance(content, str) else []
     results = {block.tool_use_id: block for block in blocks if isinstance(block, ToolResult)}
-    spoken: list[Block] = [block for block in blocks if isinstance(block, Thinking)]
-    spoken += [block for block in blocks if not isinstance(block, ToolUse | ToolResult | Thinking)]
-    uses = {block.id: block for block in blocks if isinstance(block, ToolUse) and block.id not in told}
-    told.update(uses)
-    tokens = said.tokens
+    leading: list[Block] = [block for block in blocks if isinstance(block, Thinking)]
+    leading += [block for block in blocks if not isinstance(block, ToolUse | ToolResult | Thinking)]
+    uses = {block.id: block for block in blocks if isinstance(block, ToolUse) and block.id not in written}
+    written.update(uses)
+    tokens = record.tokens
     for number, use in enumerate([*uses.values()] or [None]):
-        together: list[Block] = spoken if use is None else [*spoken, use]
-        if not together:
+        entry: list[Block] = leading if use is None else [*leading, use]
+        if not entry:
             return
-        # An id of its own, and tokens only once: right for readers that count by id and for those that add up.
-        own = f"msg_{said.id}" if number == 0 else f"msg_{said.id}_{number}"
-        body = _of_model(own, said.model or "gemini", together, tokens)
-        yield chain.entry("assistant", said.timestamp, {"message": body})
-        spoken, tokens = [], None
+        # A new id, and the tokens only once: correct for readers that count by id and for
+        # readers that add up all entries.
+        message_id = f"msg_{record.id}" if number == 0 else f"msg_{record.id}_{number}"
+        body = _model_message(message_id, record.model or "gemini", entry, tokens)
+        yield chain.entry("assistant", record.timestamp, {"message": body})
+        leading, tokens = [], None
         if use is not None:
             result = results.get(use.id) or ToolResult(use.id, _NO_RESULT, True)
-            yield chain.entry("user", said.timestamp, {"message": {"role": "user", "content": [result]}})
+            yield chain.entry("user", record.timestamp, {"message": {"role": "user", "content": [result]}})
 
 
-def _of_model(message_id: str, model: str, blocks: list[Block], tokens: Tokens | None) -> dict[str, Any]:
+def _model_message(message_id: str, model: str, blocks: list[Block], tokens: Tokens | None) -> dict[str, Any]:
     return {
         "id": message_id,
         "type": "message",
         "role": "assistant",
         "model": model,
-        "content": [_stored(block) for block in blocks],
+        "content": [_claude_block(block) for block in blocks],
         "stop_reason": "tool_use" if isinstance(blocks[-1], ToolUse) else "end_turn",
         "stop_sequence": None,
         "usage": _usage(tokens or Tokens()),
     }
 
 
-def _stored(block: Block) -> Any:
+def _claude_block(block: Block) -> Any:
     if isinstance(block, Thinking):
         return {"type": "thinking", "thinking": block.thinking, "signature": ""}
     return block

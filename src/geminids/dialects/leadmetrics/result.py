@@ -21,7 +21,7 @@ from geminids.dialects.leadmetrics.transcript import Entry, Transcript, iso_time
 from geminids.events.model import Event, Finished, Started, Text, Usage
 from geminids.outcome import Failure
 
-__all__ = ["Speaker", "refused", "result_of"]
+__all__ = ["Encoder", "refused", "result_of"]
 
 _NO_END = "the events end before the run does"
 _CODES = {
@@ -37,7 +37,7 @@ _FAMILIES: dict[str, ErrorFamily] = {
 }
 
 
-class Speaker:
+class Encoder:
     """Collects the events of a run, and returns its result at the end; `timeout` as in `result_of`."""
 
     def __init__(self, *, timeout: float | None = None) -> None:
@@ -46,7 +46,7 @@ class Speaker:
         self.started: Started | None = None
         self.finished: Finished | None = None
 
-    def hear(self, events: Sequence[Event]) -> bytes:
+    def feed(self, events: Sequence[Event]) -> bytes:
         for event in events:
             kind = type(event)
             if kind is Text:
@@ -55,10 +55,10 @@ class Speaker:
                 self.started = event  # type: ignore[assignment]
             elif kind is Finished and self.finished is None:
                 self.finished = event  # type: ignore[assignment]
-        self.transcript.hear(events)
+        self.transcript.feed(events)
         return b""
 
-    def end(self) -> bytes:
+    def finish(self) -> bytes:
         return self.result().encode() + b"\n"
 
     def result(self) -> AdapterExecutionResult:

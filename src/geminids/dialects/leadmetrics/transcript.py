@@ -127,7 +127,7 @@ class Transcript:
         self._open: dict[str, int] = {}
         self._commands: dict[str, str] = {}
 
-    def hear(self, events: Sequence[Event]) -> None:
+    def feed(self, events: Sequence[Event]) -> None:
         write = self._text.write
         for event in events:
             if type(event) is Text:

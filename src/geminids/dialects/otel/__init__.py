@@ -58,8 +58,8 @@ def spans(events: Iterable[Event], tracer: Tracer | None = None, **how: Any) -> 
     """The spans of a run that is over, or of one as it comes; `how` is what `Spans` takes."""
     told = Spans(tracer, **how)
     for event in events:
-        told.hear((event,))
-    told.end()
+        told.feed((event,))
+    told.finish()
 
 
 class Spans:
@@ -102,7 +102,7 @@ class Spans:
         run = self._run or self._begin(None)
         return self._with(run)
 
-    def hear(self, events: Sequence[Event]) -> bytes:
+    def feed(self, events: Sequence[Event]) -> bytes:
         """Nothing is said: the spans go where the tracer sends them."""
         for event in events:
             kind = type(event)
@@ -118,7 +118,7 @@ class Spans:
             self._latest = max(self._latest, events[-1].at)
         return b""
 
-    def end(self) -> bytes:
+    def finish(self) -> bytes:
         """What is still open was cut off; a run that has said how it ended has nothing open."""
         if self._run is not None and not self._is_over:
             self._is_over = True

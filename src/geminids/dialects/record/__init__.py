@@ -15,11 +15,11 @@ from geminids.events.model import Event, Finished, Started, Text, ToolStarted, U
 from geminids.gemini.protocol.json_report import ModelReport, read_report
 
 __all__ = [
+    "Encoder",
     "ModelTokens",
     "Problem",
     "Record",
     "ReportUsage",
-    "Speaker",
     "check",
     "decode",
     "encode",
@@ -95,9 +95,9 @@ def encode(record: Record) -> bytes:
     return json.dumps(msgspec.to_builtins(record), indent=2, sort_keys=True).encode() + b"\n"
 
 
-def decode(said: bytes | str) -> Record:
+def decode(data: bytes | str) -> Record:
     """The record that `encode` wrote, or cakit: there are no `cached_tokens` and `thinking_tokens` then."""
-    return msgspec.json.decode(said, type=Record)
+    return msgspec.json.decode(data, type=Record)
 
 
 def raw_output(stdout: str, stderr: str = "") -> str:
@@ -138,13 +138,13 @@ def from_report(
 
 def from_events(events: Iterable[Event]) -> Record:
     """The record of a run from its events."""
-    speaker = Speaker()
+    encoder = Encoder()
     for event in events:
-        speaker.hear((event,))
-    return speaker.record()
+        encoder.feed((event,))
+    return encoder.record()
 
 
-class Speaker:
+class Encoder:
     """Hears a run, and tells its record at the end; paths and raw output are known to who writes the files."""
 
     def __init__(self) -> None:
@@ -157,7 +157,7 @@ class Speaker:
         self._tools = 0
         self._agents = 0
 
-    def hear(self, events: Sequence[Event]) -> bytes:
+    def feed(self, events: Sequence[Event]) -> bytes:
         add_text = self._text.write
         for event in events:
             kind = type(event)
@@ -176,7 +176,7 @@ class Speaker:
                 self._finished = event
         return b""
 
-    def end(self) -> bytes:
+    def finish(self) -> bytes:
         return encode(self.record())
 
     def _on_tool(self, event: ToolStarted) -> None:

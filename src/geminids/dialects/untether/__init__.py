@@ -44,8 +44,8 @@ __all__ = [
     "Action",
     "ActionEvent",
     "CompletedEvent",
+    "Encoder",
     "ResumeToken",
-    "Speaker",
     "StartedEvent",
     "Translator",
     "UntetherEvent",
@@ -72,21 +72,21 @@ def translate(events: Iterable[Event]) -> Iterator[UntetherEvent]:
     """
     translator = Translator()
     for event in events:
-        yield from translator.hear((event,))
-    yield from translator.end()
+        yield from translator.feed((event,))
+    yield from translator.finish()
 
 
-class Speaker:
+class Encoder:
     """The same as lines of JSON."""
 
     def __init__(self) -> None:
         self._translator = Translator()
 
-    def hear(self, events: Sequence[Event]) -> bytes:
-        return _lines(self._translator.hear(events))
+    def feed(self, events: Sequence[Event]) -> bytes:
+        return _lines(self._translator.feed(events))
 
-    def end(self) -> bytes:
-        return _lines(self._translator.end())
+    def finish(self) -> bytes:
+        return _lines(self._translator.finish())
 
 
 def _lines(events: Iterable[UntetherEvent]) -> bytes:
@@ -107,7 +107,7 @@ class Translator:
         self._open: dict[str, ToolStarted] = {}
         self._commands: dict[str, str] = {}
 
-    def hear(self, events: Iterable[Event]) -> list[UntetherEvent]:
+    def feed(self, events: Iterable[Event]) -> list[UntetherEvent]:
         out: list[UntetherEvent] = []
         if self._told_completed:
             return out
@@ -124,7 +124,7 @@ class Translator:
                 add_text = self._text.write
         return out
 
-    def end(self) -> list[UntetherEvent]:
+    def finish(self) -> list[UntetherEvent]:
         """The end of events that had no `Finished`: a run without a result."""
         if self._told_completed:
             return []
