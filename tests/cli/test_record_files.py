@@ -132,7 +132,7 @@ def test_strict_demands_the_trajectory_that_was_asked_for(tmp_path: Path) -> Non
     assert _geminids(*words).returncode == 0
     done = _geminids(*words, "--record-dir", tmp_path)
     assert done.returncode == 3
-    assert b"--strict: trajectory_path: there is none" in done.stderr
+    assert b"--strict: trajectory_path: missing" in done.stderr
 
 
 def test_a_run_keeps_its_files(stand_in: Any, tmp_path: Path) -> None:

@@ -177,13 +177,13 @@ class Transcript:
         """
         at = self._open.pop(event.id, None)
         command = self._commands.pop(event.id, None)
-        given = {"command": command} if event.input is None and command is not None else event.input
+        tool_input = {"command": command} if event.input is None and command is not None else event.input
         if at is None:
             self._entries.append(_call(event))
             at = len(self._entries) - 1
         call = self._entries[at]
-        if isinstance(call, ToolCall) and call.input is None and given is not None:
-            self._entries[at] = msgspec.structs.replace(call, input=given)
+        if isinstance(call, ToolCall) and call.input is None and tool_input is not None:
+            self._entries[at] = msgspec.structs.replace(call, input=tool_input)
 
     def _flush(self) -> None:
         if self._text_at is not None:
