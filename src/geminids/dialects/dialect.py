@@ -35,7 +35,9 @@ class Dialect(Protocol):
 
 
 def dialect(name: str, *, partial: bool = False) -> Dialect:
-    """Return a new encoder of the dialect `name`; raise `GeminidsError` if there is no such dialect.
+    """Return a new encoder of the dialect `name`.
+
+    Raises `GeminidsError` if there is no such dialect.
 
     `partial` is for claude: also emit pieces of messages, as `--include-partial-messages` does.
     """

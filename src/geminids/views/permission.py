@@ -1,4 +1,4 @@
-"""The view of a run that asks for permissions: like any other run, with the permission requests of a chat."""
+"""The view of a run that asks for permissions, with the permission requests of a chat."""
 
 from __future__ import annotations
 

@@ -39,7 +39,10 @@ def print_answer(*events: Event) -> None:
 
 
 def print_value(*events: Event) -> None:
-    """Print the JSON value for the schema; nothing if the run failed, because a program reads it."""
+    """Print the JSON value for the schema.
+
+    Nothing if the run failed, because a program reads it.
+    """
     _print_waits(*events)
     for event in events:
         if sys.stdout and isinstance(event, Finished) and event.outcome == "success":

@@ -17,7 +17,10 @@ __all__ = ["PlanView", "plan_text", "view_of"]
 
 
 class PlanView(msgspec.Struct, frozen=True, kw_only=True):
-    """A planned run. `environment` holds the differences to ours; None is a variable that is removed."""
+    """A planned run.
+
+    `environment` holds the differences to ours; None is a variable that is removed.
+    """
 
     release: str | None
     cwd: str
@@ -58,7 +61,10 @@ def _text(name: str) -> str:
 
 
 def _changes(env: Mapping[str, str], environ: Mapping[str, str], redactor: Redactor) -> dict[str, str | None]:
-    """The changed variables. Values are also masked by name: a short secret is not searched for, but still a secret."""
+    """The changed variables.
+
+    Values are also masked by name: a short secret is not searched for, but still a secret.
+    """
     changed = {
         name: MASK if is_secret_name(name) and value else redactor.text(value)
         for name, value in env.items()

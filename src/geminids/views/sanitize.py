@@ -6,8 +6,8 @@ import re
 
 __all__ = ["clean", "one_line"]
 
-# C0 without \t and \n, DEL, C1, characters that change the writing direction (a command would read differently
-# than it runs), and lone surrogates, which no terminal's encoding can represent.
+# C0 without \t and \n, DEL, C1, characters that change the writing direction (a command would read
+# differently than it runs), and lone surrogates, which no terminal's encoding can represent.
 _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
 _LINE_END = re.compile(r"\r+(?=\n|\Z)")
@@ -16,7 +16,8 @@ _LINE_END = re.compile(r"\r+(?=\n|\Z)")
 def clean(text: str) -> str:
     r"""Remove colours and replace other control characters with visible symbols.
 
-    It replaces single characters, not whole sequences: a sequence that is split in two is harmless too.
+    It replaces single characters, not whole sequences: a sequence that is split in two is harmless
+    too.
 
     >>> clean("\x1b[31mred\x1b[0m\r\n\x1b]0;title\x07")
     'red\n␛]0;title␇'

@@ -1,4 +1,4 @@
-"""A run as SubLang's agent events: first `init`, then text, tools and errors, and last exactly one `done`."""
+"""A run as SubLang's agent events: `init`, text, tools, errors, and one `done` at the end."""
 
 from __future__ import annotations
 
@@ -77,11 +77,11 @@ class Translator:
         self._session = ""
         self._run_id = ""
         self._model: str | None = None
-        self._waiting: Started | None = None
+        self._held_start: Started | None = None
         """The start of the run, held until its session is known."""
-        self._early: list[AgentEvent] = []
-        self._begun = False
-        self._over = False
+        self._before_init: list[AgentEvent] = []
+        self._has_emitted_init = False
+        self._has_emitted_done = False
         self._text = StringIO()  # takes far less memory than a list of pieces
         self._message = (0, 0)
         self._times: tuple[int, int] | None = None
@@ -93,13 +93,13 @@ class Translator:
         """Translate a batch of events. Nothing is returned after a `done`."""
         out: list[AgentEvent] = []
         for event in events:
-            if self._over:
+            if self._has_emitted_done:
                 break
             at = event.at
             self._times = (self._times[0] if self._times else at, at)
             if type(event) is model.Text:
                 # The most frequent event: handled inline.
-                if (event.attempt, event.turn) != self._message or not self._begun:
+                if (event.attempt, event.turn) != self._message or not self._has_emitted_init:
                     self._end_message(at, out)
                     self._begin(out)
                     self._message = (event.attempt, event.turn)
@@ -119,7 +119,7 @@ class Translator:
 
     def finish(self) -> list[AgentEvent]:
         """Return the missing `done`, with an error, if no `Finished` came."""
-        if self._over:
+        if self._has_emitted_done:
             return []
         first, last = self._times or (0, 0)
         out: list[AgentEvent] = []
@@ -129,7 +129,7 @@ class Translator:
             code="MISSING_DONE", message="the events end before the run has ended", recoverable=False
         )
         done = Done(status="error", usage=AgentUsage(len(self._inputs)), duration_ms=max(0, last - first))
-        self._over = True
+        self._has_emitted_done = True
         return [*out, self._new("error", last, error), self._new("done", last, done)]
 
     def _new(self, kind: str, at: int, payload: Any, metadata: Metadata | None = None) -> AgentEvent:
@@ -144,10 +144,10 @@ class Translator:
 
     def _begin(self, out: list[AgentEvent]) -> None:
         """Emit `init`, and then the events that came before it."""
-        if self._begun:
+        if self._has_emitted_init:
             return
-        self._begun = True
-        started, self._waiting = self._waiting, None
+        self._has_emitted_init = True
+        started, self._held_start = self._held_start, None
         self._session = self._session or self._run_id or "unknown"
         if started is not None:
             capabilities = Capabilities(
@@ -161,8 +161,8 @@ class Translator:
                 approval=started.approval,
             )
             out.append(self._new("init", started.at, init, metadata))
-        out += [msgspec.structs.replace(event, session_id=self._session) for event in self._early]
-        self._early.clear()
+        out += [msgspec.structs.replace(event, session_id=self._session) for event in self._before_init]
+        self._before_init.clear()
 
     def _end_message(self, at: int, out: list[AgentEvent]) -> None:
         """Emit the whole message after its deltas."""
@@ -175,13 +175,13 @@ class Translator:
         self._run_id = self._run_id or event.run_id
         self._session = event.session_id or self._session
         self._model = event.model or self._model
-        if not self._begun and self._waiting is None:
-            self._waiting = event
+        if not self._has_emitted_init and self._held_start is None:
+            self._held_start = event
             if event.session_id and event.model:
                 self._begin(out)
 
     def _on_notice(self, event: Notice, out: list[AgentEvent]) -> None:
-        if self._waiting is not None and (session := event.session) is not None:
+        if self._held_start is not None and (session := event.session) is not None:
             self._session = self._session or session.session_id
             self._model = self._model or session.model
             self._begin(out)
@@ -189,7 +189,9 @@ class Translator:
         notice = notice_of(event)
         if notice is not None:
             kind, payload, metadata = notice
-            (out if self._begun else self._early).append(self._new(kind, event.at, payload, metadata))
+            (out if self._has_emitted_init else self._before_init).append(
+                self._new(kind, event.at, payload, metadata)
+            )
 
     def _on_thought(self, event: model.Thought, out: list[AgentEvent]) -> None:
         self._begin(out)
@@ -228,7 +230,7 @@ class Translator:
     def _on_finished(self, event: Finished, out: list[AgentEvent]) -> None:
         self._run_id = self._run_id or event.run_id
         self._session = event.session_id or self._session
-        was_started = self._begun or self._waiting is not None
+        was_started = self._has_emitted_init or self._held_start is not None
         self._begin(out)
         self._end_message(event.at, out)
         failed = self._failed_request or (event.failure is not None and event.failure.http_status is not None)
@@ -238,7 +240,7 @@ class Translator:
         if error is not None:
             out.append(self._new("error", event.at, *error))
         out.append(self._new("done", event.at, *done))
-        self._over = True
+        self._has_emitted_done = True
 
 
 class Encoder:

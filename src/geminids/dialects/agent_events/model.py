@@ -140,7 +140,9 @@ class Metadata(_Payload, frozen=True, kw_only=True):
 
 
 class AgentEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """One event of any agent. `payload` is one of the nine, or any value for a type `<namespace>:<name>`.
+    """One event of any agent.
+
+    `payload` is one of the nine, or any value for a type `<namespace>:<name>`.
 
     >>> event = AgentEvent(type="text", agent="a", timestamp=1, session_id="s", payload=Text(content="hi"))
     >>> encode_agent_event(event)
@@ -188,7 +190,10 @@ def encode_agent_event(event: AgentEvent) -> bytes:
 
 
 def decode_agent_event(line: bytes | str) -> AgentEvent:
-    """Decode an event with its typed payload; raise `msgspec.MsgspecError` if the line is no event."""
+    """Decode an event with its typed payload.
+
+    Raises `msgspec.MsgspecError` if the line is no event.
+    """
     fields = _decoder.decode(line)
     payload = msgspec.json.decode(fields.payload, type=PAYLOADS.get(fields.type, Any))
     return AgentEvent(
@@ -203,7 +208,7 @@ def decode_agent_event(line: bytes | str) -> AgentEvent:
 
 
 def is_agent_event(value: Any) -> bool:
-    """Whether a decoded JSON value is an event: four fields of the right type, and the key `payload`.
+    """Whether a JSON value is an event: four fields of the right type, and the key `payload`.
 
     >>> is_agent_event({"type": "text", "agent": "a", "timestamp": 1, "sessionId": "s", "payload": None})
     True

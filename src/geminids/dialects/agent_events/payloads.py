@@ -93,7 +93,7 @@ def _if_any(**known: Any) -> Metadata | None:
 
 
 def _asked_input(asked: PermissionAsked) -> dict[str, Any]:
-    """The part of the call's input that is in the permission request, with the CLI's argument names."""
+    """The input that the permission request contains, with the CLI's argument names."""
     if asked.command is not None:
         return {"command": asked.command}
     if len(asked.paths) == 1:

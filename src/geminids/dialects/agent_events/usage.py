@@ -47,7 +47,10 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Tokens(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`complete`: includes every request of the run; `partial`: the numbers are exact, but a request may be missing."""
+    """The tokens of a run.
+
+    `complete` includes every request; `partial` has exact numbers, but a request may be missing.
+    """
 
     coverage: str
     totals: TokenUsage
@@ -81,7 +84,8 @@ def tokens_of(
 ) -> Tokens | None:
     """The tokens of a run, one record per response; None if no request has a reliable count.
 
-    `failed_request`: the API refused a request during the run. The format calls such a run `partial`.
+    `failed_request`: the API refused a request during the run. The format calls such a run
+    `partial`.
     """
     usage = finished.usage
     answered = [request for request in requests if not request.is_http_error]
@@ -101,7 +105,10 @@ def tokens_of(
 
 
 def _disagree(usage: Usage, requests: Sequence[TokensUsed]) -> bool:
-    """Whether the requests and the CLI's own sums (without the gateway) differ, so that one of them is wrong."""
+    """Whether the requests and the CLI's own sums differ.
+
+    Without the gateway this is possible, and one of them is wrong.
+    """
     for name in ("input", "output"):
         total = getattr(usage, name)
         counts = [getattr(request, name) for request in requests]
@@ -136,7 +143,10 @@ def _record(count: TokensUsed | ModelUsage) -> Record | None:
 
 
 def _summed(parts: Sequence[TokenUsage]) -> TokenUsage | None:
-    """Sum each field; a detail is None if a part does not have it. Return None if a total is too large."""
+    """Sum each field; a detail is None if a part does not have it.
+
+    Return None if a total is too large.
+    """
     total_in, total_out = sum(part.input.total for part in parts), sum(part.output.total for part in parts)
     if max(total_in, total_out) > _MOST:
         return None

@@ -30,8 +30,8 @@ def trajectory(
 ) -> Iterator[bytes]:
     """Yield the document piece by piece, so that a big session need not fit into memory.
 
-    `version` is the CLI's version, which the session file does not contain. Raises SessionError before the first
-    piece if the session has no messages.
+    `version` is the CLI's version, which the session file does not contain. Raises SessionError
+    before the first piece if the session has no messages.
     """
     document = _Document(session_id, agents, version)
     steps = document.steps(messages)

@@ -32,7 +32,10 @@ _NOTES = (
 
 
 class Encoder:
-    """Collects the events of a run and returns its document at the end; of several attempts, only the last."""
+    """Collects the events of a run and returns its document at the end.
+
+    Of several attempts, only the last is kept.
+    """
 
     def __init__(self) -> None:
         self._begin(None)
@@ -92,7 +95,10 @@ class Encoder:
         return _encode_lines([document])  # adds the newline without a second copy of a long document
 
     def _answer(self, event: Event, parent: str | None = None, *, thinking: bool = False) -> Answer:
-        """The answer that an event belongs to. The answers of a subagent come one after the other."""
+        """The answer that an event belongs to.
+
+        The answers of a subagent come one after the other.
+        """
         if parent is None:
             return self._turns.get(event.turn) or self._next_turn(event)
         answers = self._agents.setdefault(parent, [])
@@ -134,7 +140,10 @@ class Encoder:
         call.finished = event
 
     def _count(self, event: TokensUsed) -> None:
-        """Add a request. Those of subagents and utilities are in the totals only: events do not name the subagent."""
+        """Add a request.
+
+        Those of subagents and utilities are in the totals only: events do not name the subagent.
+        """
         if event.is_http_error:
             return  # a failed request has no tokens
         self._tokens.append(event)
@@ -142,7 +151,10 @@ class Encoder:
             self._answer(event).tokens.append(event)
 
     def _steps(self) -> Iterator[Step]:
-        """Yield the steps, and free each answer: the document needs as much memory as all of them."""
+        """Yield the steps, and free each answer.
+
+        The document needs as much memory as all answers.
+        """
         number = 0
         started, end = self._started, self._finished
         if started is not None and started.prompt is not None:

@@ -1,4 +1,4 @@
-"""The fields of an ATIF document (Agent Trajectory Interchange Format, v1.8) that events can fill."""
+"""ATIF documents (Agent Trajectory Interchange Format, v1.8): the fields that events can fill."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Builds the steps of a trajectory from events: each step is an answer of the model with its calls."""
+"""Builds the steps of a trajectory from events. A step is an answer of the model with its calls."""
 
 from __future__ import annotations
 
@@ -54,7 +54,8 @@ class CallState(msgspec.Struct):
     def arguments(self) -> dict[str, Any] | None:
         """The input of the call.
 
-        The warm transport reports it when the call ends. That of a denied command is in the permission request only.
+        The warm transport reports it when the call ends. That of a denied command is in the
+        permission request only.
         """
         arguments = (
             self.started.input or (self.finished.input if self.finished else None) or self.started.input
@@ -112,7 +113,10 @@ class EncodedCall:
 
 
 class Answer:
-    """The model's thoughts, text and calls in one turn; for a subagent, between two rounds of tools."""
+    """The model's thoughts, text and calls in one turn.
+
+    For a subagent: between two rounds of tools.
+    """
 
     __slots__ = ("at", "calls", "closed_text", "text", "thoughts", "tokens", "turn")
 
@@ -148,12 +152,18 @@ class Answer:
 
     @property
     def is_over(self) -> bool:
-        """Whether all calls have ended, so that the next event of a subagent belongs to its next answer."""
+        """Whether all calls have ended.
+
+        The next event of a subagent then belongs to its next answer.
+        """
         return bool(self.calls) and all(call.is_over for call in self.calls)
 
     def step(self, number: int, agents: Collection[str], discarded: Collection[int] = ()) -> Step:
-        """The step. `agents`: the calls with a trajectory of their own; `discarded`: requests whose answers the CLI did
-        not use."""
+        """The answer as a step.
+
+        `agents`: the calls with a trajectory of their own; `discarded`: requests whose answers the
+        CLI did not use.
+        """
         unused = [used.request for used in self.tokens if used.request in discarded]
         results = [result for call in self.calls if (result := _result(call, agents)) is not None]
         return Step(
@@ -207,7 +217,10 @@ def metrics_of(tokens: Sequence[TokensUsed]) -> Metrics | None:
 
 
 def totals_of(usage: Usage, steps: int) -> FinalMetrics:
-    """The tokens of a whole run. If a request has unknown tokens, `extra` has the sums of the others."""
+    """The tokens of a whole run.
+
+    If a request has unknown tokens, `extra` has the sums of the others.
+    """
     parts = {"input": usage.input, "output": usage.output, "thinking": usage.thinking, "tool": usage.tool}
     prompt, completion = added(usage.input, usage.tool), added(usage.output, usage.thinking)
     total = {"total_tokens": usage.total if prompt is None or completion is None else None}

@@ -1,4 +1,4 @@
-"""Claude's formats: messages of a conversation, the live lines of a run, the transcript that Claude Code stores."""
+"""Claude's formats: messages of a conversation, live lines of a run, session files."""
 
 from __future__ import annotations
 

@@ -72,7 +72,10 @@ Block = Text | Thinking | ToolUse | ToolResult | Image
 
 
 class Usage(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    """Tokens of one request. Input includes cached tokens; thinking is in the total, but not in the output."""
+    """Tokens of one request.
+
+    Input includes cached tokens; thinking is in the total, but not in the output.
+    """
 
     input_tokens: int
     output_tokens: int
@@ -113,8 +116,9 @@ def messages(
 ) -> Iterator[ClaudeMessage]:
     """Convert a conversation, or any messages, to Claude's format.
 
-    Messages that the CLI writes in the user's name (its context, and repeated tool results) are omitted, and a tool
-    call of an ACP session is moved into the answer that made it. `everything` keeps messages and order of the file.
+    Messages that the CLI writes in the user's name (its context, and repeated tool results) are
+    omitted, and a tool call of an ACP session is moved into the answer that made it. `everything`
+    keeps messages and order of the file.
     """
     records = conversation if isinstance(conversation, Iterable) else conversation.messages
     if everything:
@@ -187,7 +191,10 @@ def results_of(call: ToolCall) -> list[Block]:
 
 
 def _answer_to(call_id: str, parts: list[Any]) -> Any:
-    """Pick the answer to this call: in a checkpoint, each parallel call has the answers to all of them."""
+    """Pick the answer to this call.
+
+    In a checkpoint, each parallel call has the answers to all of them.
+    """
     for part in parts:
         if isinstance(part, dict) and _id(part.get("functionResponse")) == call_id:
             return part

@@ -38,10 +38,13 @@ __all__ = ["Encoder"]
 
 
 class Encoder:
-    """Encodes a run as Claude Code's lines: one `assistant` line per message, and always a `result` as the last line.
+    """Encodes a run as Claude Code's lines.
 
-    A message is written when its tokens are known, so that its line has them, or when an event comes that must follow
-    it. With `partial`, each piece of the agent's own messages is also written at once, as a `stream_event`.
+    Each message is an `assistant` line. The last line is always a `result`.
+
+    A message is written when its tokens are known, so that its line has them, or when an event
+    comes that must follow it. With `partial`, each piece of the agent's own messages is also
+    written at once, as a `stream_event`.
     """
 
     def __init__(self, partial: bool = False) -> None:
@@ -92,11 +95,12 @@ class Encoder:
         self._cut_reasons: dict[int, str] = {}
         self._call_parents: dict[str, str | None] = {}
         self._agents: dict[int, list[str]] = {}
-        # The warm transport reports a call's input only when the call ends: until then hold the call and the lines
-        # of its subagent.
+        # The warm transport reports a call's input only when the call ends: until then hold the
+        # call and the lines of its subagent.
         self._unwritten_calls: dict[str, ToolStarted] = {}
         self._held_lines: dict[str, list[bytes]] = {}
-        # Commands of permission requests: the only known input of a command that was denied on the warm transport.
+        # Commands of permission requests: the only known input of a command that was denied on the
+        # warm transport.
         self._commands: dict[str, str] = {}
         self._counted_turn = 0
         self._has_journal = True
@@ -222,7 +226,10 @@ class Encoder:
         self._over = True
 
     def _message_for(self, turn: int, parent: str | None = None) -> MessageBuilder:
-        """The current message, or a new one if the turn has changed or tool results follow the message already."""
+        """The message to continue, or a new one.
+
+        A new one begins if the turn has changed or tool results follow the message already.
+        """
         message = self._open_messages.get(parent)
         if message is not None:
             is_answered = bool(message.following) and not self._is_incomplete(parent)
@@ -235,8 +242,8 @@ class Encoder:
         early = self._early_requests.pop(parent, [])
         requests = [request for request in early if request.turn == turn]
         if parent is not None:
-            # The gateway may report several requests of a subagent before its first message is known. Take the
-            # request of this message, with its repeats.
+            # The gateway may report several requests of a subagent before its first message is
+            # known. Take the request of this message, with its repeats.
             count = next((n for n, request in enumerate(requests) if n and not request.repeat), len(requests))
             self._early_requests[parent] = requests[count:]
             requests = requests[:count]
@@ -257,14 +264,17 @@ class Encoder:
         return tool_use(event.id, event.name, tool_input)
 
     def _should_wait(self) -> bool:
-        """Whether the agent's message should wait for its tokens, which the journal reports soon."""
+        """Whether the agent's message should wait for its tokens. The journal reports them soon."""
         message = self._open_messages.get(None)
         if message is None or message.requests or message.turn == self._counted_turn:
             return False
         return self._has_journal
 
     def _is_incomplete(self, parent: str | None) -> bool:
-        """Whether tool calls or a thought of the answer are still missing: their events come after the tokens."""
+        """Whether tool calls or a thought of the answer are missing.
+
+        Their events come after the tokens.
+        """
         message = self._open_messages.get(parent)
         if message is None or not message.requests:
             return False

@@ -65,7 +65,7 @@ class Ending(NamedTuple):
 
 
 def api_error(finished: Finished, writer: LineWriter) -> ErrorLine | None:
-    """The line before the last if the API failed: Claude Code prints the error in the agent's name."""
+    """The line before `result` if the API failed: an error in the agent's name."""
     kind = finished.failure.kind if finished.failure else ""
     if finished.outcome != "failed" or kind not in _API:
         return None

@@ -1,4 +1,4 @@
-"""The result of agent-cli-sdk's `execute`: the whole conversation of a run as messages in Claude's format."""
+"""The result of agent-cli-sdk's `execute`: the conversation of a run in Claude's format."""
 
 from __future__ import annotations
 
@@ -51,7 +51,10 @@ class Executed(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
 
 
 def executed(events: Iterable[Event], *, json: bool = False) -> Executed:
-    """What `execute` returns for a run with these events; `json` returns the JSON value in its text as `data`."""
+    """What `execute` returns for a run with these events.
+
+    With `json`, `data` is the JSON value in the text.
+    """
     collector = ExecutedCollector()
     for event in events:
         collector.add((event,))
@@ -125,7 +128,7 @@ def _exit_code(finished: Finished | None) -> int:
 
 
 def _message(message_id: str, turn: Turn, at: int, model: str | None) -> ClaudeMessage:
-    """One turn: thinking, then each call with its result, then text; without the work of subagents."""
+    """One turn, without its subagents: thinking, then each call with its result, then text."""
     blocks: list[Block] = [
         Thinking(f"{thought.subject}: {thought.text}" if thought.subject else thought.text)
         for thought in turn.thoughts
@@ -175,7 +178,10 @@ def _usage(requests: list[TokensUsed]) -> Usage | None:
 
 
 def _json_in(text: str) -> Any:
-    """The JSON value in a text: the whole text, else a fenced block, else from the first brace to the last."""
+    """The JSON value in a text.
+
+    It is the whole text, else a fenced block, else from the first brace to the last.
+    """
     braces = text[text.find("{") : text.rfind("}") + 1] if "{" in text else ""
     for piece in (text, *(block[1] for block in _FENCED.finditer(text)), braces):
         try:

@@ -34,7 +34,10 @@ class LineWriter:
             self._write_init()
 
     def set_run_id(self, run_id: str) -> None:
-        """Set the run id, which all ids are derived from. It is known before the first line, if at all."""
+        """Set the run id, which all ids are derived from.
+
+        It is known before the first line, if at all.
+        """
         self._run_id = self._run_id or run_id
 
     def set_session(self, session_id: str) -> None:

@@ -1,4 +1,4 @@
-"""Builds one message of the model from events: its blocks, its tokens, and the lines that follow it."""
+"""Builds a message of the model from events: its blocks, tokens, and the lines that follow it."""
 
 from __future__ import annotations
 
@@ -37,8 +37,9 @@ _MESSAGE_DELTA = b'{"type":"message_delta","delta":{"stop_reason":%b,"stop_seque
 class MessageBuilder:
     """A message that is not complete yet.
 
-    With `live`, each piece is written as a `stream_event` at once: blocks do not overlap, and the message has them in
-    the order in which they began. Otherwise thinking comes first, as in Claude's own messages.
+    With `live`, each piece is written as a `stream_event` at once: blocks do not overlap, and the
+    message has them in the order in which they began. Otherwise thinking comes first, as in
+    Claude's own messages.
     """
 
     def __init__(

@@ -41,7 +41,10 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Usage(Struct, frozen=True, omit_defaults=True, gc=False):
-    """Tokens: input excludes cached tokens, output includes thinking. Unknown counts are omitted."""
+    """Tokens: input excludes cached tokens, output includes thinking.
+
+    Unknown counts are omitted.
+    """
 
     input_tokens: int | UnsetType = UNSET
     cache_creation_input_tokens: int | UnsetType = UNSET
@@ -193,7 +196,8 @@ class LineIds:
 
     def __init__(self, run_id: str) -> None:
         self._run_id = run_id.encode("utf-8", "replace").decode()
-        # The last twelve digits are a counter: a hash for each line would take longer than the rest of its encoding.
+        # The last twelve digits are a counter: a hash for each line would take longer than the rest
+        # of its encoding.
         self.stem = str(uuid.uuid5(_NAMES, self._run_id))[:24]
         self.number: Callable[[], int] = count(1).__next__
         self._messages = 0

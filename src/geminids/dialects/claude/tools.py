@@ -13,13 +13,16 @@ __all__ = ["claude_tool"]
 Args = Mapping[str, Any]
 _URL = re.compile(r"https?://[^\s<>\"'`]+")
 _MCP_TITLE = re.compile(r"(?s)(.+) \((.+) MCP Server\)")
-# Subagents that are tools of their own before 0.39. In the two other agent tools the agent's name is an argument.
+# Subagents that are tools of their own before 0.39. In the two other agent tools the agent's name
+# is an argument.
 _AGENTS = ("codebase_investigator", "cli_help", "generalist", "generalist_agent", "browser_agent")
 _LONGEST_DESCRIPTION = 60
 
 
 def claude_tool(name: str, args: Args, title: str | None = None) -> tuple[str, dict[str, Any]]:
-    """Claude's name and input for a tool call; `title` is its displayName, which has the exact name of an MCP server.
+    """Claude's name and input for a tool call.
+
+    `title` is its displayName, which has the exact name of an MCP server.
 
     >>> claude_tool("read_file", {"absolute_path": "/repo/a.py"})
     ('Read', {'file_path': '/repo/a.py'})
@@ -35,7 +38,11 @@ def claude_tool(name: str, args: Args, title: str | None = None) -> tuple[str, d
 
 
 def _mcp_name(name: str, title: str | None) -> str | None:
-    """Names are `mcp_<server>_<tool>` since 0.33; before that the tool's own name, or `<server>__<tool>`."""
+    """Claude's name of an MCP tool.
+
+    The CLI's is `mcp_<server>_<tool>` since 0.33; before that the tool's own name, or
+    `<server>__<tool>`.
+    """
     if title and (parts := _MCP_TITLE.fullmatch(title)):
         return f"mcp__{parts[2]}__{parts[1]}"
     if name.startswith(("mcp__", "discovered_tool_")):
@@ -148,7 +155,11 @@ def _invoke_agent(args: Args) -> dict[str, Any]:
 
 
 def _task(agent: str, args: Args) -> dict[str, Any]:
-    """Before 0.39 each agent names its inputs differently; a single input is the prompt, whatever its name."""
+    """The input of Claude's `Task`.
+
+    Before 0.39 each agent names its inputs differently; a single input is the prompt, whatever its
+    name.
+    """
     prompt = _first(args, "prompt", "objective", "request", "question", "query", "task")
     if prompt is None and args:
         prompt = next(iter(args.values())) if len(args) == 1 else dict(args)

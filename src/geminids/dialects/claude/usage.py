@@ -14,7 +14,8 @@ __all__ = ["cost_of_run", "models_of", "stop_reason_of", "usage_of", "usage_of_r
 
 _Counts = TokensUsed | RunUsage | ModelUsage
 _UNKNOWN = Usage()
-# Finish reasons of the API that Claude has a name for. An answer that a filter stopped is a refusal.
+# Finish reasons of the API that Claude has a name for. An answer that a filter stopped is a
+# refusal.
 _STOP_REASONS = {
     "stop": "end_turn",
     "max_tokens": "max_tokens",
@@ -42,7 +43,10 @@ def usage_of(requests: Sequence[TokensUsed]) -> Usage:
 
 
 def usage_of_run(finished: Finished | None) -> Usage | UnsetType:
-    """The tokens of the whole run, with subagents and utility requests; omitted if those of a request are unknown."""
+    """The tokens of the whole run, with subagents and utility requests.
+
+    Omitted if those of a request are unknown.
+    """
     if finished is None or finished.usage is None or finished.usage.unknown:
         return UNSET
     return _usage(finished.usage)

@@ -1,4 +1,7 @@
-"""The result of a run in the format of Leadmetrics and Paperclip; `geminids.adapters.leadmetrics` runs the agent."""
+"""The result of a run in the format of Leadmetrics and Paperclip.
+
+The package `geminids.adapters.leadmetrics` runs the agent.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run as OpenTelemetry spans, by the semantic conventions for generative AI (1.41.1), while it runs."""
+"""A live run as OpenTelemetry spans, by the semantic conventions for generative AI (1.41.1)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,9 @@ _MS = 1_000_000
 
 
 def traceparent_env(context: Context | None = None) -> dict[str, str]:
-    """`TRACEPARENT` (and `TRACESTATE`) of the current span, or of a context, for `Options.env`; empty without one.
+    """`TRACEPARENT` (and `TRACESTATE`) for `Options.env`.
+
+    They are those of the current span, or of a context; empty without one.
 
     The CLI passes its environment to its tools, so their spans belong to the same trace.
     """
@@ -63,11 +65,11 @@ def spans(events: Iterable[Event], tracer: Tracer | None = None, **how: Any) -> 
 
 
 class Spans:
-    """Makes spans from events: `invoke_agent` for the run, and a span for each model request and each tool.
+    """Makes spans from events: `invoke_agent` for the run, one for each model request and tool.
 
-    `content=True` adds prompts, answers, and the input and output of tools. `provider` is `gcp.gemini` or
-    `gcp.vertex_ai`; the default is `gcp.gen_ai`, because events do not name it. `parent` is the context of the run,
-    by default the current one.
+    `content=True` adds prompts, answers, and the input and output of tools. `provider` is
+    `gcp.gemini` or `gcp.vertex_ai`; the default is `gcp.gen_ai`, because events do not name it.
+    `parent` is the context of the run, by default the current one.
     """
 
     def __init__(
@@ -94,11 +96,15 @@ class Spans:
         self._tools: dict[str, Span] = {}
         self._agents: dict[str, Context] = {}
         self._request_times = RequestTimes()
-        # Requests that the API refused and that may be retried, with the parent and the start of their span.
+        # Requests that the API refused and that may be retried, with the parent and the start of
+        # their span.
         self._refused: dict[_Kind, list[tuple[TokensUsed, str | None, int]]] = {}
 
     def start(self) -> Context:
-        """Start the span of the run now, for `traceparent_env`. Otherwise the first event starts it."""
+        """Start the span of the run now, for `traceparent_env`.
+
+        Otherwise the first event starts it.
+        """
         run = self._run or self._begin(None)
         return self._with(run)
 

@@ -1,4 +1,7 @@
-"""The attributes and times of a run's spans, by the semantic conventions. Unknown ones are omitted."""
+"""The attributes and times of a run's spans, by the semantic conventions.
+
+Unknown ones are omitted.
+"""
 
 from __future__ import annotations
 
@@ -98,7 +101,10 @@ def finished_attributes(event: Finished, *, content: bool) -> Attributes:
 def request_attributes(
     event: TokensUsed, model: str | None, provider: str, session: str | None
 ) -> Attributes:
-    """Attributes of one request. `model` is the model in the request; an alias is only an attribute of the run."""
+    """Attributes of one request.
+
+    `model` is the model in the request; an alias is only an attribute of the run.
+    """
     return _known(
         {
             "gen_ai.operation.name": "generate_content",
@@ -186,7 +192,10 @@ class _Agent(msgspec.Struct):
 
 
 class RequestTimes:
-    """Estimates when a request started: when the last tool of the turn before it ended, or at the start of the run."""
+    """Estimates when a request started.
+
+    That is when the last tool of the turn before it ended, or when the run started.
+    """
 
     def __init__(self) -> None:
         self._began = 0
@@ -216,7 +225,7 @@ class RequestTimes:
             caller.ready = max(caller.ready, event.at)
 
     def of_request(self, event: TokensUsed) -> tuple[str | None, int]:
-        """The call of the subagent that sent a request (None for the agent itself), and when the request started."""
+        """The call of the requesting subagent (None for the agent itself), and the start time."""
         if event.role == "subagent":
             if (name := self._running_agent(event.at)) is None:
                 return None, _start_of(event, event.at)

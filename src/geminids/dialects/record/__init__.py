@@ -1,4 +1,4 @@
-"""The run record of cakit: one JSON object per run, from its events or from the CLI's own json report."""
+"""The run record of cakit: one JSON object per run, from its events or the CLI's json report."""
 
 from __future__ import annotations
 
@@ -63,9 +63,10 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 def check(record: Record, *, trajectory: bool = False) -> list[Problem]:
-    """Check the record of a run that ended with exit 0; a failed run is reported by its exit code already.
+    """Check the record of a run that ended with exit 0. Other exit codes report a failure already.
 
-    `trajectory`: also require the path of the trajectory file, as cakit's documentation does and its code does not.
+    `trajectory`: also require the path of the trajectory file, as cakit's documentation does and
+    its code does not.
 
     >>> [str(problem) for problem in check(Record(response="hi", llm_calls=1, tool_calls=0, command_exit_code=0))]
     ['models_usage: no model with known tokens']
@@ -96,7 +97,10 @@ def encode(record: Record) -> bytes:
 
 
 def decode(data: bytes | str) -> Record:
-    """Decode a record of `encode` or of cakit, which has no `cached_tokens` and `thinking_tokens`."""
+    """Decode a record of `encode` or of cakit.
+
+    The latter has no `cached_tokens` and `thinking_tokens`.
+    """
     return msgspec.json.decode(data, type=Record)
 
 
@@ -145,7 +149,7 @@ def from_events(events: Iterable[Event]) -> Record:
 
 
 class Encoder:
-    """Collects the events of a run and returns its record at the end, without paths and raw output."""
+    """Collects the events of a run. Returns its record at the end, without paths and raw output."""
 
     def __init__(self) -> None:
         self._started: Started | None = None
@@ -213,7 +217,10 @@ class Encoder:
         return finished.answer or None
 
     def _tool_calls(self, finished: Finished) -> int | None:
-        """Includes calls of subagents, as the CLI counts them. None if there were some and the journal was not read."""
+        """Includes calls of subagents, as the CLI counts them.
+
+        None if there were some and the journal was not read.
+        """
         if self._started is None or (self._agents and not finished.complete):
             return None
         return self._tools

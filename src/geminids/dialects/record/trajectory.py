@@ -47,7 +47,10 @@ def of_sections(sections: Sequence[tuple[str, str, str]], *, source: str = "gemi
 
 
 def of_events(events: Iterable[Event], *, source: str = "gemini") -> str:
-    """The trajectory of a run's events: consecutive pieces of text are one entry, and nulls are omitted."""
+    """The trajectory of a run's events.
+
+    Consecutive pieces of text are one entry, and nulls are omitted.
+    """
     entries: list[dict[str, Any]] = []
     pieces: list[str] = []
     for event in events:
@@ -144,7 +147,7 @@ def yaml_text(document: Mapping[str, Any]) -> str:
 
 
 class _Dumper(yaml.SafeDumper):
-    """PyYAML's dumper without aliases, with indented lists, and with a literal block for every text that fits."""
+    """PyYAML's dumper without aliases, with indented lists, and literal blocks where possible."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -153,7 +156,8 @@ class _Dumper(yaml.SafeDumper):
         super().increase_indent(flow, False)
 
     def analyze_scalar(self, scalar: str) -> ScalarAnalysis:
-        # PyYAML itself quotes a text of several lines if one of them ends with a blank, and loses a lone U+0085.
+        # PyYAML itself quotes a text of several lines if one of them ends with a blank, and loses a
+        # lone U+0085.
         is_fit = not _UNFIT.search(scalar)
         if is_fit and "\n" not in scalar:
             return super().analyze_scalar(scalar)

@@ -1,4 +1,4 @@
-"""A run as the events of Untether's runners: `started`, actions, and last exactly one `completed`."""
+"""A run as the events of Untether's runners: `started`, actions, and one `completed` at the end."""
 
 from __future__ import annotations
 
@@ -109,15 +109,15 @@ class Translator:
         self._session_id: str | None = None
         self._model: str | None = None
         self._text = io.StringIO(newline="")
-        self._is_started = False
-        self._is_completed = False
+        self._has_emitted_started = False
+        self._has_emitted_completed = False
         self._notes = 0
         self._open: dict[str, ToolStarted] = {}
         self._commands: dict[str, str] = {}
 
     def feed(self, events: Iterable[Event]) -> list[UntetherEvent]:
         out: list[UntetherEvent] = []
-        if self._is_completed:
+        if self._has_emitted_completed:
             return out
         add_text = self._text.write
         for event in events:
@@ -134,9 +134,9 @@ class Translator:
 
     def finish(self) -> list[UntetherEvent]:
         """Return the missing `completed` event if no `Finished` came."""
-        if self._is_completed:
+        if self._has_emitted_completed:
             return []
-        self._is_completed = True
+        self._has_emitted_completed = True
         error = "gemini: the events end before the run does"
         return [
             CompletedEvent(
@@ -164,9 +164,9 @@ class Translator:
 
     def _emit_started(self, event: Event, out: list[UntetherEvent]) -> None:
         """Emit `started` once, when the session is known."""
-        if self._is_started or not self._session_id:
+        if self._has_emitted_started or not self._session_id:
             return
-        self._is_started = True
+        self._has_emitted_started = True
         started, model = self._started, self._model
         mode = _MODES.get(started.approval or "") if started else None
         meta = Meta(
@@ -224,7 +224,10 @@ class Translator:
         return Action(started.id, kind, title, detail)
 
     def _asked_input(self, call: str) -> dict[str, str]:
-        """The command of the permission request: the warm transport never reports the input of a denied call."""
+        """The command of the permission request.
+
+        The warm transport never reports the input of a denied call.
+        """
         command = self._commands.get(call)
         return {} if command is None else {"command": command}
 
@@ -232,7 +235,7 @@ class Translator:
         self._session_id = event.session_id or self._session_id
         if event.text:
             self._emit_started(event, out)
-        self._is_completed = True
+        self._has_emitted_completed = True
         error = error_of(event)
         if error is not None and event.failure is not None and exited_without_result(event):
             out.append(self._note(error, Detail(code=event.failure.kind), "warning"))

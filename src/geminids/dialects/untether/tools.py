@@ -46,7 +46,8 @@ def kind_and_title(
 ) -> tuple[Kind, str]:
     """Kind and title of a call.
 
-    `paths` and `title` (the call in one line) are used while the arguments are unknown, as on the warm transport.
+    `paths` and `title` (the call in one line) are used while the arguments are unknown, as on the
+    warm transport.
 
     >>> kind_and_title("write_file", {"file_path": "/repo/src/a.py"}, "/repo")
     ('file_change', 'src/a.py')

@@ -1,4 +1,4 @@
-"""The live view of a chat turn: like a run, with folded thoughts, permission requests and a short ending."""
+"""The live view of a chat turn: a run with folded thoughts, permission requests, a short footer."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ _SUBJECTS = 3
 
 
 class ChatView(TerminalView):
-    """Shows one turn. `asked` has the ids of the permission requests so far, `thoughts` all thoughts."""
+    """Shows one turn.
+
+    `asked` has the ids of the permission requests so far, `thoughts` all thoughts.
+    """
 
     within = "chat"
     """The scope of an "always"."""

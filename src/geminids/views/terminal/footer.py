@@ -126,7 +126,10 @@ def _command(words: str) -> str:
 
 
 def resume_words(command: str, session_id: str, *, offline: bool, home: str, cwd: str | None) -> str:
-    """A command that resumes the session when pasted; it includes the folder and the home if needed."""
+    """A command that resumes the session when pasted.
+
+    It includes the folder and the home if needed.
+    """
     words = ["geminids", command]
     if offline:
         words.append("--offline")
@@ -138,7 +141,10 @@ def resume_words(command: str, session_id: str, *, offline: bool, home: str, cwd
 
 
 def _transcript(session_id: str, facts: RunFacts) -> str:
-    """The command that shows the session. It finds sessions of any folder by the start of their id."""
+    """The command that shows the session.
+
+    It finds sessions of any folder by the start of their id.
+    """
     words = ["geminids", "sessions", "show", session_id[:8] if len(session_id) > _SHORT else session_id]
     if facts.home != "user":
         words += ["--home", facts.home]

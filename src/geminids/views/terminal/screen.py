@@ -15,8 +15,9 @@ __all__ = ["Screen"]
 _NARROW = 40
 _LONGEST_IN_A_PIPE = 1000
 _ERASE_BELOW = "\x1b[J"
-# Index (ESC D) moves down, scrolls at the bottom of the screen, and keeps the column, unlike a newline. Back up
-# again, the position is saved. It stays valid when restored, because nothing scrolls after that.
+# Index (ESC D) moves down, scrolls at the bottom of the screen, and keeps the column, unlike a
+# newline. Back up again, the position is saved. It stays valid when restored, because nothing
+# scrolls after that.
 _DOWN = "\x1bD\x1b[A\x1b7\r\x1b[B"
 _BACK = "\x1b8"
 # For terminals that cannot show our symbols.
@@ -30,8 +31,9 @@ class Screen:
 
     A full disk raises its own OSError, also once.
 
-    The cursor always rests at the end of the text. The status line is drawn from there, and the cursor moves back. So
-    text is written as it comes, and erasing below the cursor erases the status line.
+    The cursor always rests at the end of the text. The status line is drawn from there, and the
+    cursor moves back. So text is written as it comes, and erasing below the cursor erases the
+    status line.
     """
 
     def __init__(self, file: IO[str], *, terminal: bool | None = None, width: int | None = None) -> None:
@@ -60,7 +62,10 @@ class Screen:
 
     @property
     def width(self) -> int | None:
-        """The columns of a line; None if lines are not cut. Read each time, because windows are resized."""
+        """The columns of a line; None if lines are not cut.
+
+        Read each time, because windows are resized.
+        """
         return max(self._console.width - 1, 1) if self._is_tty else None
 
     def text(self, text: str) -> None:
@@ -92,7 +97,7 @@ class Screen:
             self._begin_row()
 
     def gap(self) -> None:
-        """Write an empty line before the next output, unless there is one or the screen is empty."""
+        """Write an empty line, unless there is one already or the screen is empty."""
         self.new_line()
         if self._end != "\n\n":
             self._put("\n")
@@ -160,7 +165,10 @@ class Screen:
             self._shown = None
 
     def _is_full(self) -> bool:
-        """Whether the cursor is after the last column, where the terminal wraps only at the next letter."""
+        """Whether the cursor is after the last column.
+
+        The terminal wraps only at the next letter.
+        """
         width = self._console.width
         for letter in "".join(self._row):
             if letter == "\t":
@@ -184,7 +192,10 @@ class Screen:
 
 
 def _painter(console: Console) -> Console:
-    """A console with the same colours that writes to memory, because rich flushes its file at every capture."""
+    """A console with the same colours that writes to memory.
+
+    Rich flushes its file at every capture.
+    """
     return Console(
         file=StringIO(),
         force_terminal=True,

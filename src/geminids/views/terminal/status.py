@@ -1,4 +1,7 @@
-"""The current activity of a run and its duration: a state machine over events, with the time as an argument."""
+"""The current activity of a run and its duration: a state machine over events.
+
+The caller passes the time.
+"""
 
 from __future__ import annotations
 
@@ -109,7 +112,10 @@ class Status:
         return RunActivity(f"running {one_line(tool.title or tool.name)}{others}", now - self._began[tool.id])
 
     def _change_to(self, text: str, now: float) -> None:
-        """Change the activity. A thought does not restart the clock: the model was thinking already."""
+        """Change the activity.
+
+        A thought does not restart the clock: the model was thinking already.
+        """
         if not (text.startswith("thinking:") and self._text.startswith("thinking")):
             self._since = now
         self._text = text
@@ -118,7 +124,8 @@ class Status:
     def _noticed(self, event: Notice, now: float) -> None:
         if event.code == "stall":
             return  # our own notice: the activity stays the same
-        # Output of the CLI, even on stderr, means that it has loaded. Notices before the spawn are our own.
+        # Output of the CLI, even on stderr, means that it has loaded. Notices before the spawn are
+        # our own.
         if self._spawned and self._text == "starting":
             self._change_to("thinking", now)
         if event.retry is not None:

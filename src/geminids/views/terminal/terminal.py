@@ -1,4 +1,4 @@
-"""The live view of a run in a terminal: text, a line per tool, the current activity, and the footer."""
+"""The live view of a run in a terminal: text, tools, the current activity, and the footer."""
 
 from __future__ import annotations
 

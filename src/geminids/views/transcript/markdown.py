@@ -12,7 +12,8 @@ from geminids.views.transcript.transcript import MARKS, facts_of, taken_by
 
 __all__ = ["markdown"]
 
-# A tilde fence counts only without indent: an indented row may be part of a paragraph, where tildes mean nothing.
+# A tilde fence counts only without indent: an indented row may be part of a paragraph, where tildes
+# mean nothing.
 _FENCE = re.compile(r"( *)(`{3,})[^`]*|()(~{3,}).*")
 _TAG = re.compile(r"<(?=[A-Za-z/!?])")
 _SPAN = re.compile(r"`[^`]*`")
@@ -20,7 +21,10 @@ _SPECIAL = re.compile(r"([\\`*_\[\]<>#|~])")
 
 
 def markdown(title: str, facts: str, entries: Iterable[Entry]) -> Iterator[str]:
-    """Yield the document piece by piece. No entry can close a fold or fence of ours, or add HTML."""
+    """Yield the document piece by piece.
+
+    No entry can close a fold or fence of ours, or add HTML.
+    """
     yield f"# {_plain(title)}\n\n{_plain(facts)}\n"
     for entry in entries:
         quote = "> " * min(entry.depth, 5)
@@ -80,7 +84,8 @@ def sanitised(text: str) -> str:
     rows = list(_mark_code(text.split("\n")))
     outside = [row for row, inside in rows if not inside]
     if any("```" in row or "~~~" in row for row in outside):
-        # A renderer might see a fence here that we do not: then code and text would be swapped after it.
+        # A renderer might see a fence here that we do not: then code and text would be swapped
+        # after it.
         return _fenced("", text)
     # A renderer might see inline code at other places than we do: then treat nothing as code.
     careful = any(row.count("`") % 2 or "``" in row or "\\`" in row for row in outside)
@@ -111,8 +116,10 @@ def _fence(row: str) -> tuple[str, str]:
 
 
 def _end_of(rows: list[str], start: int, indent: str, fence: str) -> int | None:
-    """The row that ends a code block. An indented block may be part of a list and ends with it, so all its rows must be
-    indented."""
+    """The row that ends a code block.
+
+    An indented block may be part of a list and ends with it, so all its rows must be indented.
+    """
     closing = re.compile(rf"{indent or ' {0,3}'}{fence}{fence[0]}*[ \t]*")
     for number, row in enumerate(rows[start + 1 :], start + 1):
         if closing.fullmatch(row):

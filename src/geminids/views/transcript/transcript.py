@@ -162,7 +162,10 @@ class TranscriptView:
             self._block(entry.output, "dim", indent + 6)
 
     def _block(self, text: str, style: str, indent: int) -> None:
-        """Show the first lines, or with `--full` the whole text at once: a `Text` per line would be slow."""
+        """Show the first lines, or with `--full` the whole text.
+
+        It is one `Text`: one per line would be slow.
+        """
         if self._full:
             full_text = clean(text).strip("\n").expandtabs(4).replace("\n", "\n" + " " * indent)
             self._screen.paragraph(Text(full_text, style, no_wrap=True), indent=indent)

@@ -1,4 +1,4 @@
-"""`geminids usage` as one HTML page with plots: no script, no external resource, all text escaped."""
+"""`geminids usage` as an HTML page with plots: no script, no external resource, escaped text."""
 
 from __future__ import annotations
 

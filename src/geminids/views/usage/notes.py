@@ -1,4 +1,4 @@
-"""The notes below the numbers of `geminids usage`: which prices, what is included, and what is missing."""
+"""The notes below the numbers of `geminids usage`: prices, what is included, what is missing."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ def digits_of(total: Row) -> int:
 
 
 def dollars(usd: Decimal, digits: int = 2) -> str:
-    """Money. An amount too small for the digits is shown as less than the smallest one, not as zero.
+    """An amount of money.
+
+    An amount too small for the digits is shown as less than the smallest one, not as zero.
 
     >>> dollars(Decimal("1398.8394")), dollars(Decimal("0.00018"), 4), dollars(Decimal("0.0018")), dollars(Decimal(0))
     ('$1,398.84', '$0.0002', '<$0.01', '$0.00')

@@ -42,10 +42,12 @@ class Used(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """A sum for `keys`. `usd` is the price of the requests that have one, `unpriced` the number of the others.
+    """A sum for `keys`.
 
-    The sums include requests outside the conversation (`other_…`) and answers that the CLI discarded
-    (`discarded_…`). `unknown_requests` ended before they reported their tokens.
+    `usd` is the price of the requests that have one, `unpriced` the number of the others.
+
+    The sums include requests outside the conversation (`other_…`) and answers that the CLI
+    discarded (`discarded_…`). `unknown_requests` ended before they reported their tokens.
     """
 
     keys: tuple[str, ...]
@@ -68,7 +70,10 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """The data of all views. `unpriced` are the models without a known price; `prices` is the user's price file."""
+    """The data of all views.
+
+    `unpriced` are the models without a known price; `prices` is the user's price file.
+    """
 
     by: tuple[Key, ...]
     since: date | None
@@ -120,7 +125,8 @@ def used(
     taken = []
     for session in stored:
         tallies: dict[_Tally, list[int]] = {}
-        # Minute, model, sums and token range of the last request: they often fit the next request too.
+        # Minute, model, sums and token range of the last request: they often fit the next request
+        # too.
         minute, model, low, high = "", None, 1, 0
         sums: list[int] = []
         for request in session.requests:
@@ -139,7 +145,8 @@ def used(
                 if known is None:
                     known = tallies[key] = [0, 0, 0, 0, 0, 0, 0, sent]
                 sums = known
-            # Inline: a report has many requests, and a function call would take as long as the sums.
+            # Inline: a report has many requests, and a function call would take as long as the
+            # sums.
             sums[0] += 1
             sums[1] += tokens.input
             sums[2] += tokens.output
@@ -157,7 +164,10 @@ _Tally = tuple[str, date | None, str | None, int]
 
 
 class _Tiers:
-    """Groups requests with the same rates: within a tier, the price of a sum is the sum of the prices."""
+    """Groups requests with the same rates.
+
+    Within a tier, the price of a sum is the sum of the prices.
+    """
 
     def __init__(self, table: PriceTable | None) -> None:
         self._table = table
@@ -175,7 +185,8 @@ class _Tiers:
                 return number, low, high
         rates = self._rates(model, sent, day)
         for number, (low, high, same) in enumerate(spans):
-            # A price that changes with the size does not change back: between two equal rates all rates are equal.
+            # A price that changes with the size does not change back: between two equal rates all
+            # rates are equal.
             if same == rates:
                 low, high = min(low, sent), max(high, sent)
                 spans[number] = (low, high, same)
