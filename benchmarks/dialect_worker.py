@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 import psutil
 
 from benchmarks.worker import peak
-from geminids.dialects.convert import Own
-from geminids.dialects.dialect import Tongue, tongue
+from geminids.dialects.convert import EventsEncoder
+from geminids.dialects.dialect import Dialect, dialect
 from geminids.events.model import Event
 from geminids.run.recordings.load import open_recording
 
@@ -22,14 +22,14 @@ from geminids.run.recordings.load import open_recording
 class _Mute:
     """Hears, and says nothing: what reading alone takes."""
 
-    def hear(self, events: Sequence[Event]) -> bytes:
+    def feed(self, events: Sequence[Event]) -> bytes:
         return b""
 
-    def end(self) -> bytes:
+    def finish(self) -> bytes:
         return b""
 
 
-def _otel(name: str) -> Tongue:
+def _otel(name: str) -> Dialect:
     """Without an SDK the API's own tracer, which does nothing; with one, spans that nobody exports."""
     from geminids.dialects.otel import Spans
 
@@ -42,37 +42,37 @@ def _otel(name: str) -> Tongue:
     return Spans(TracerProvider(shutdown_on_exit=False).get_tracer("benchmarks"))
 
 
-def _speaker(name: str) -> Tongue:
+def _encoder(name: str) -> Dialect:
     word, _, more = name.partition(" ")
     if word == "otel":
         return _otel(name)
-    own: dict[str, Callable[[], Tongue]] = {"events": Own, "reading": _Mute}
-    return own[word]() if word in own else tongue(word, partial=bool(more))
+    own: dict[str, Callable[[], Dialect]] = {"events": EventsEncoder, "reading": _Mute}
+    return own[word]() if word in own else dialect(word, partial=bool(more))
 
 
-def speak(name: str, file: str) -> tuple[int, float, int]:
+def encode_run(name: str, file: str) -> tuple[int, float, int]:
     """How many events were heard, how long the dialect took for them (reading is not counted), and how many bytes
     its last word has."""
-    speaker = _speaker(name)
+    encoder = _encoder(name)
     count, took, last = 0, 0.0, 0
     clock = time.thread_time  # of one core: what else the machine does is not ours
     with open(file, "rb") as source:
         for batch in open_recording(source).batches():
             began = clock()
-            said = speaker.hear(batch)
+            said = encoder.feed(batch)
             took += clock() - began
             count += len(batch)
             last = len(said)
     began = clock()
-    said = speaker.end()
+    said = encoder.finish()
     return count, took + clock() - began, max(last, len(said))
 
 
 def main() -> None:
     _, name, big, small = sys.argv
-    speak(name, small)
+    encode_run(name, small)
     before = psutil.Process().memory_info().rss
-    count, took, last = speak(name, big)
+    count, took, last = encode_run(name, big)
     used = (peak() - before) / 1e6
     print(json.dumps({"count": count, "seconds": took, "megabytes": used, "last": last / 1e6}))
 

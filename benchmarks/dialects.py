@@ -16,8 +16,8 @@ from typing import Any
 
 from benchmarks.stream import mixed
 from benchmarks.table import Row, Side, say
-from geminids.dialects.convert import Own, converted
-from geminids.dialects.dialect import TONGUES
+from geminids.dialects.convert import EventsEncoder, converted
+from geminids.dialects.dialect import DIALECTS
 from geminids.events.model import Finished, Started, TokensUsed, ToolFinished, ToolStarted, encode_event
 from geminids.run.recordings.load import open_recording
 
@@ -48,7 +48,7 @@ def _of_mix(mix: str, big: Path, small: Path) -> list[Row]:
     reading = [_measured("reading", big, small)["megabytes"] for _ in range(_ROUNDS)]
     alone = Side("reading the events alone", "MB", tuple(reading))
     rows: list[Row] = []
-    for name in ("events", *sorted((*TONGUES, "claude --partial", "otel", _SDK))):
+    for name in ("events", *sorted((*DIALECTS, "claude --partial", "otel", _SDK))):
         say(f"  {mix}: {name}")
         rows += _rows(mix, name, [_measured(name, big, small) for _ in range(_ROUNDS)], alone)
     return rows
@@ -58,7 +58,7 @@ def _text(work: Path, name: str, count: int) -> Path:
     """The events of a run as `--save-events` has them."""
     file = work / f"{name}.jsonl"
     with mixed(work / f"{name}.ndjson", count).open("rb") as source, file.open("wb") as out:
-        out.writelines(converted(Own, open_recording(source).batches()))
+        out.writelines(converted(EventsEncoder, open_recording(source).batches()))
     return file
 
 

@@ -34,7 +34,7 @@ def test_an_unknown_word_gets_one_line_with_the_next_step(commands: Commands, wo
         ("/mode", "mode: plan"),
         ("/mode wild", "wild is no mode. There are default, auto_edit, yolo, plan."),
         ("/cost", "no tokens yet: nothing was answered"),
-        ("/thoughts", "no thoughts: the model has told none"),
+        ("/thoughts", "no thoughts: the model reported none"),
         ("/session", "no session yet: nothing was answered"),
         ("/save", "there is nothing to save yet. Say something first."),
     ],

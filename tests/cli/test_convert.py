@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from geminids.dialects import record
-from geminids.dialects.dialect import TONGUES, speak
+from geminids.dialects.dialect import DIALECTS, encode_run
 from geminids.events.model import encode_event
 from random_events import RECORDINGS, recorded
 from recordings import recorded as session_of
@@ -30,12 +30,12 @@ def _convert(*words: str | Path, given: bytes = b"") -> subprocess.CompletedProc
     return subprocess.run(argv, input=given, capture_output=True, timeout=60)
 
 
-@pytest.mark.parametrize("name", sorted(TONGUES))
+@pytest.mark.parametrize("name", sorted(DIALECTS))
 def test_events_to_each_dialect(name: str) -> None:
     """stdout has what the dialect says, to the byte, and stderr nothing."""
     done = _convert(_TOOLS, "--to", name)
     assert (done.returncode, done.stderr) == (0, b"")
-    assert done.stdout == b"".join(speak(name, recorded("tools")))
+    assert done.stdout == b"".join(encode_run(name, recorded("tools")))
 
 
 def test_stdin_and_back() -> None:
@@ -192,7 +192,7 @@ def test_a_file_is_written_whole(tmp_path: Path) -> None:
     out = tmp_path / "trajectory.json"
     assert _convert(_TOOLS, "--to", "atif", "--out", out).returncode == 0
     assert out.stat().st_mode & 0o777 == 0o600
-    assert out.read_bytes() == b"".join(speak("atif", recorded("tools")))
+    assert out.read_bytes() == b"".join(encode_run("atif", recorded("tools")))
     assert _convert(_TOOLS, "--to", "events", "--out", out).returncode == 1
     assert _convert(_TOOLS, "--to", "events", "--out", out, "--force").returncode == 0
     assert out.read_bytes() == _TOOLS.read_bytes()

@@ -22,9 +22,9 @@ from random_events import RECORDINGS, recorded
 
 def _spoken(folder: Path, name: str = "tools") -> bytes:
     files = RecordFiles(str(folder))
-    said = [files.hear((event,)) for event in recorded(name)]
+    said = [files.feed((event,)) for event in recorded(name)]
     assert set(said) == {b""}
-    return files.end()
+    return files.finish()
 
 
 def test_the_record_names_its_files(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_runs_of_the_same_moment_have_files_of_their_own(tmp_path: Path) -> None
 
 def test_a_run_without_events_has_no_files(tmp_path: Path) -> None:
     """And its record names none."""
-    record = decode(RecordFiles(str(tmp_path)).end())
+    record = decode(RecordFiles(str(tmp_path)).finish())
     assert (record.output_path, record.trajectory_path, record.raw_output) == (None, None, None)
     assert list(tmp_path.iterdir()) == []
 
@@ -72,8 +72,8 @@ def test_files_that_cannot_be_written_do_not_cost_the_record(
     files = RecordFiles(str(tmp_path / "gone"))
     (tmp_path / "gone").rmdir()
     for event in recorded("plain"):
-        files.hear((event,))
-    record = decode(files.end())
+        files.feed((event,))
+    record = decode(files.finish())
     assert (record.response, record.output_path) == ("It is plain: é ✓ 🙂.", None)
     assert capsys.readouterr().err.count("no files of the record in") == 1
 
@@ -121,8 +121,8 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_time_that_no_calendar_has(tmp_path: Path) -> None:
     """The log has a name all the same."""
     files = RecordFiles(str(tmp_path))
-    files.hear([msgspec.structs.replace(recorded("plain")[0], at=2**62)])
-    assert (decode(files.end()).output_path or "").startswith(str(tmp_path / "gemini-00000000-000000-"))
+    files.feed([msgspec.structs.replace(recorded("plain")[0], at=2**62)])
+    assert (decode(files.finish()).output_path or "").startswith(str(tmp_path / "gemini-00000000-000000-"))
 
 
 def test_strict_demands_the_trajectory_that_was_asked_for(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_strict_demands_the_trajectory_that_was_asked_for(tmp_path: Path) -> Non
     assert _geminids(*words).returncode == 0
     done = _geminids(*words, "--record-dir", tmp_path)
     assert done.returncode == 3
-    assert b"--strict: trajectory_path: there is none" in done.stderr
+    assert b"--strict: trajectory_path: missing" in done.stderr
 
 
 def test_a_run_keeps_its_files(stand_in: Any, tmp_path: Path) -> None:

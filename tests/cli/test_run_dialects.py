@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from geminids import Options
-from geminids.dialects.dialect import TONGUES
+from geminids.dialects.dialect import DIALECTS
 
 _TOOL = (
     "tool = dict(tool_name='read_file', tool_id='t1', parameters={'file_path': 'a.txt'})\n"
@@ -35,7 +35,7 @@ def _converted(file: Path, *words: str) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("name", "more"), [*((name, ()) for name in sorted(TONGUES)), ("claude", ("--partial",))]
+    ("name", "more"), [*((name, ()) for name in sorted(DIALECTS)), ("claude", ("--partial",))]
 )
 def test_live_is_what_convert_gives(stand_in: Any, tmp_path: Path, name: str, more: tuple[str, ...]) -> None:
     """stdout has the format and nothing else, to the byte what the saved events become."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from geminids import Cost, Finished, ModelCost, ModelUsage, Usage
-from geminids.dialects.dialect import TONGUES, speak
+from geminids.dialects.dialect import DIALECTS, encode_run
 from geminids.dialects.otel.attributes import finished_attributes
 
 PAID = Cost(
@@ -57,7 +57,7 @@ def finished(cost: Cost | None) -> Finished:
 
 
 def last(name: str, cost: Cost | None) -> dict[str, Any]:
-    said = b"".join(speak(name, [finished(cost)]))
+    said = b"".join(encode_run(name, [finished(cost)]))
     line: dict[str, Any] = json.loads(said if name in ("atif", "record") else said.splitlines()[-1])
     return line.get("payload", line)  # type: ignore[no-any-return]
 
@@ -69,7 +69,7 @@ def money(name: str, cost: Cost | None) -> Any:
     return value
 
 
-@pytest.mark.parametrize("name", sorted(TONGUES))
+@pytest.mark.parametrize("name", sorted(DIALECTS))
 def test_what_is_paid(name: str) -> None:
     """A number of dollars in the format's own field; nothing where an account or Vertex pays, or nothing is known."""
     assert money(name, PAID) == 0.0027375

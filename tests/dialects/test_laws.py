@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from geminids.dialects.dialect import TONGUES, speak, tongue
+from geminids.dialects.dialect import DIALECTS, dialect, encode_run
 from geminids.errors import GeminidsError
 from geminids.events.model import AnyEvent, Event, Finished, Started, Text, ToolFinished, ToolStarted
 from random_events import RECORDED, any_events, lawful_runs, recorded, text_of
 
 # Those whose lines have a last one, and what that is called. The others are one document.
 _LAST = {"agent-events": "done", "claude": "result", "untether": "completed"}
-_there = [name for name, module in sorted(TONGUES.items()) if find_spec(module)]
+_there = [name for name, module in sorted(DIALECTS.items()) if find_spec(module)]
 _every = pytest.mark.parametrize("name", _there)
 _each_manner = pytest.mark.parametrize(
     ("name", "partial"), [*((name, False) for name in _there), ("claude", True)]
@@ -30,9 +30,9 @@ sequences = st.one_of(any_events, lawful_runs())
 
 
 def _said(name: str, events: Sequence[Event], *, partial: bool = False, size: int = 1) -> bytes:
-    speaker = tongue(name, partial=partial)
-    said = [speaker.hear(events[at : at + size]) for at in range(0, len(events), size)]
-    return b"".join((*said, speaker.end()))
+    encoder = dialect(name, partial=partial)
+    said = [encoder.feed(events[at : at + size]) for at in range(0, len(events), size)]
+    return b"".join((*said, encoder.finish()))
 
 
 def _lines(said: bytes) -> list[dict[str, Any]]:
@@ -138,14 +138,18 @@ def test_recorded_runs_lose_no_text(name: str, recording: str) -> None:
 def test_a_speaker_is_made_anew(name: str) -> None:
     """What was heard of one run is not in the next."""
     events = recorded("tools")
-    assert b"".join(speak(name, events)) == b"".join(speak(name, events)) == _said(name, events, size=99)
+    assert (
+        b"".join(encode_run(name, events))
+        == b"".join(encode_run(name, events))
+        == _said(name, events, size=99)
+    )
 
 
 def test_a_dialect_that_there_is_not() -> None:
     """It is named, and so are those that there are."""
     with pytest.raises(GeminidsError, match="no dialect 'klingon'") as raised:
-        tongue("klingon")
-    assert all(name in str(raised.value) for name in TONGUES)
+        dialect("klingon")
+    assert all(name in str(raised.value) for name in DIALECTS)
 
 
 def _calls(name: str, said: bytes) -> list[tuple[bool, str]]:

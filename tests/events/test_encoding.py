@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from geminids import decode_event, encode_event
-from geminids.dialects.dialect import TONGUES, speak
+from geminids.dialects.dialect import DIALECTS, encode_run
 from geminids.events.model import Started, Text
 from random_events import recorded
 
@@ -34,8 +34,8 @@ def test_half_a_character_anywhere() -> None:
     assert decode_event(encode_event(Text(**_AT, text=f"é{_HALF}"))) == Text(**_AT, text="éa\ufffdb")
 
 
-@pytest.mark.parametrize("name", sorted(TONGUES))
+@pytest.mark.parametrize("name", sorted(DIALECTS))
 def test_half_a_character_in_every_dialect(name: str) -> None:
     """Nothing that is heard raises."""
     events = [_started(prompt=_HALF), Text(**_AT, text=_HALF), *recorded("tools")[3:]]
-    assert b"".join(speak(name, events)).endswith(b"}\n")
+    assert b"".join(encode_run(name, events)).endswith(b"}\n")

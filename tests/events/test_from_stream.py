@@ -97,6 +97,7 @@ def test_the_laws_hold_for_any_lines(lines: list[Any], cuts: list[int], with_sec
 @example([_half(), ResultLine("success"), _half()], [1, 2])
 @example([_half(), ToolResult("never began", "success"), _half()], [])
 @example([ToolUse("x", "1"), _half(), ToolUse("x", "1"), _half()], [])
+@example([_half(), Message("user", "hello "), _half()], [2])
 def test_no_event_holds_a_secret(lines: list[Any], cuts: list[int]) -> None:
     """Nor do the texts of two events, where only noise stands between them."""
     events = _translate(lines, cuts, (SECRET,))

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 import geminids
-from geminids.dialects.dialect import TONGUES
+from geminids.dialects.dialect import DIALECTS
 
 pytestmark = pytest.mark.real
 
@@ -32,7 +32,7 @@ def _geminids(*words: str, env: dict[str, str] | None = None) -> subprocess.Comp
 
 @pytest.mark.parametrize(
     "name",
-    [name if name == "claude" else pytest.param(name, marks=pytest.mark.deep) for name in sorted(TONGUES)],
+    [name if name == "claude" else pytest.param(name, marks=pytest.mark.deep) for name in sorted(DIALECTS)],
 )
 def test_live_is_what_convert_gives(world: Any, name: str, tmp_path: Path) -> None:
     """`run --offline -o FORMAT` and `convert` of its events are the same bytes."""

@@ -111,8 +111,8 @@ def test_spans_of_a_live_run(world: Any) -> None:
         env = traceparent_env(spans.start())
         async with open_run("trace", world.options(approval="yolo", env=env)) as run:
             while (batch := await run.next_batch()) is not None:
-                spans.hear(batch)
-        spans.end()
+                spans.feed(batch)
+        spans.finish()
         return run.result.ok
 
     assert anyio.run(run)

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import geminids
-from geminids.dialects.claude.stored import transcript
+from geminids.dialects.claude.session_file import transcript
 
 RECORDINGS = Path(__file__).parents[1] / "recordings"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from geminids.dialects.dialect import speak
+from geminids.dialects.dialect import encode_run
 from random_events import recorded
 
 __all__ = ["GOLDEN", "check_golden", "spoken"]
@@ -14,8 +14,8 @@ GOLDEN = Path(__file__).parents[1] / "recordings" / "dialects"
 
 
 def spoken(dialect: str, recording: str) -> bytes:
-    """A recorded run in another tongue."""
-    return b"".join(speak(dialect, recorded(recording)))
+    """A recorded run in another format."""
+    return b"".join(encode_run(dialect, recorded(recording)))
 
 
 def check_golden(file: Path, said: bytes) -> None:

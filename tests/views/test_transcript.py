@@ -61,7 +61,7 @@ def test_a_whole_session() -> None:
         "    Seen.\n\n"
         "! Oops.\n\n"
         "g-pro · 2 requests · 1,200 tokens in (200 cached) · 12 out · 5 thinking\n\n"
-        "--full shows what is folded\nresume: geminids run --resume id\n"
+        "--full shows folded output\nresume: geminids run --resume id\n"
     )
 
 

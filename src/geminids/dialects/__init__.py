@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-_TONGUES = (
+_DIALECTS = (
     "agent_events",
     "atif",
     "claude",
@@ -17,6 +17,6 @@ _TONGUES = (
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _TONGUES:
+    if name not in _DIALECTS:
         raise AttributeError(f"module 'geminids.dialects' has no attribute {name!r}")
     return import_module(f"geminids.dialects.{name}")

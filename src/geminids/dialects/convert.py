@@ -1,47 +1,47 @@
-"""Recorded runs in another tongue: the same bytes as the runs themselves gave when they were spoken live."""
+"""Recorded runs in another format, byte for byte as a live run prints it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from geminids.dialects.dialect import Tongue
+from geminids.dialects.dialect import Dialect
 from geminids.events.model import Event, Finished, encode_event
 
-__all__ = ["Own", "converted"]
+__all__ = ["EventsEncoder", "converted"]
 
 
-class Own:
-    """Our own tongue: each event as a line of JSON."""
+class EventsEncoder:
+    """Our own format: each event as a line of JSON."""
 
-    def hear(self, events: Sequence[Event]) -> bytes:
+    def feed(self, events: Sequence[Event]) -> bytes:
         return b"".join([encode_event(event) + b"\n" for event in events])
 
-    def end(self) -> bytes:
+    def finish(self) -> bytes:
         return b""
 
 
-def converted(speaker: Callable[[], Tongue], batches: Iterable[Sequence[Event]]) -> Iterator[bytes]:
-    """What a new speaker for each run says of it; several runs may stand one behind the other.
+def converted(new_encoder: Callable[[], Dialect], batches: Iterable[Sequence[Event]]) -> Iterator[bytes]:
+    """Encode recorded runs, each with a new encoder; a recording may hold several runs in a row.
 
-    A run without its end is ended as its dialect ends one that was cut off; so is a recording without a run.
+    A run without a `Finished`, or a recording without a run, is encoded as a run that was cut off.
     """
-    talking: Tongue | None = speaker()
+    encoder: Dialect | None = new_encoder()
     for batch in batches:
-        for part, is_over in _by_run(batch):
-            talking = talking or speaker()
-            yield talking.hear(part)
-            if is_over:
-                yield talking.end()
-                talking = None
-    if talking is not None:
-        yield talking.end()
+        for part, is_finished in _by_run(batch):
+            encoder = encoder or new_encoder()
+            yield encoder.feed(part)
+            if is_finished:
+                yield encoder.finish()
+                encoder = None
+    if encoder is not None:
+        yield encoder.finish()
 
 
 def _by_run(batch: Sequence[Event]) -> Iterator[tuple[Sequence[Event], bool]]:
-    """The batch, cut behind every end of a run."""
-    begin = 0
-    for place in [place for place, event in enumerate(batch, 1) if type(event) is Finished]:
-        yield batch[begin:place], True
-        begin = place
-    if begin < len(batch):
-        yield batch[begin:] if begin else batch, False
+    """Cut the batch after each `Finished`."""
+    start = 0
+    for end in [end for end, event in enumerate(batch, 1) if type(event) is Finished]:
+        yield batch[start:end], True
+        start = end
+    if start < len(batch):
+        yield batch[start:] if start else batch, False

@@ -1,4 +1,4 @@
-"""What every dialect of live events is: it hears events and speaks its own format, in bytes."""
+"""The interface of all dialects: feed events, get bytes in another system's format."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Protocol
 from geminids.errors import GeminidsError
 from geminids.events.model import Event
 
-__all__ = ["TONGUES", "Tongue", "speak", "tongue"]
+__all__ = ["DIALECTS", "Dialect", "dialect", "encode_run"]
 
-# How each is called in `--output` and `convert --to`, and where it lives.
-TONGUES: dict[str, str] = {
+# The name in `--output` and `convert --to`, and the module with its `Encoder`.
+DIALECTS: dict[str, str] = {
     "adapter": "geminids.dialects.leadmetrics",
     "agent-events": "geminids.dialects.agent_events",
     "atif": "geminids.dialects.atif",
@@ -22,35 +22,39 @@ TONGUES: dict[str, str] = {
 }
 
 
-class Tongue(Protocol):
-    """Made anew for each run. Nothing that it hears makes it raise."""
+class Dialect(Protocol):
+    """The encoder of one run. It accepts any events without raising."""
 
-    def hear(self, events: Sequence[Event]) -> bytes:
-        """What can be said now: whole lines, or nothing."""
+    def feed(self, events: Sequence[Event]) -> bytes:
+        """Take events, and return the output that is complete: whole lines, or nothing."""
         ...
 
-    def end(self) -> bytes:
-        """What is left to say; called once, after the last event, also where no `Finished` came."""
+    def finish(self) -> bytes:
+        """Return the rest. Call it once, after the last event, even if no `Finished` came."""
         ...
 
 
-def tongue(name: str, *, partial: bool = False) -> Tongue:
-    """A dialect by its name; raises `GeminidsError` for one that there is not.
+def dialect(name: str, *, partial: bool = False) -> Dialect:
+    """Return a new encoder of the dialect `name`.
 
-    `partial` is for claude: pieces of messages too, as `--include-partial-messages` has them.
+    Raises `GeminidsError` if there is no such dialect.
+
+    `partial` is for claude: also emit pieces of messages, as `--include-partial-messages` does.
     """
-    if name not in TONGUES:
-        raise GeminidsError(f"there is no dialect {name!r}", hint=f"There are: {', '.join(sorted(TONGUES))}.")
-    speaker = import_module(TONGUES[name]).Speaker
-    made: Tongue = speaker(partial=True) if partial else speaker()
-    return made
+    if name not in DIALECTS:
+        raise GeminidsError(
+            f"there is no dialect {name!r}", hint=f"Use one of: {', '.join(sorted(DIALECTS))}."
+        )
+    encoder_class = import_module(DIALECTS[name]).Encoder
+    encoder: Dialect = encoder_class(partial=True) if partial else encoder_class()
+    return encoder
 
 
-def speak(name: str, events: Iterable[Event]) -> Iterator[bytes]:
-    """A whole run in another tongue, piece by piece."""
-    speaker = tongue(name)
+def encode_run(name: str, events: Iterable[Event]) -> Iterator[bytes]:
+    """Encode a whole run in the dialect `name`, piece by piece."""
+    encoder = dialect(name)
     for event in events:
-        if said := speaker.hear((event,)):
-            yield said
-    if said := speaker.end():
-        yield said
+        if output := encoder.feed((event,)):
+            yield output
+    if output := encoder.finish():
+        yield output

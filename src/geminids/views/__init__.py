@@ -1,1 +1,1 @@
-"""How events look to people."""
+"""Views for people: the terminal, transcripts, plans and usage reports."""

@@ -1,4 +1,4 @@
-"""Amounts as people read them: times, tokens and money."""
+"""Formats times, tokens and money for people."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ __all__ = ["count", "discarded", "dollars", "duration", "money", "tokens"]
 
 
 def duration(ms: float) -> str:
-    """A time with two or three digits that matter.
+    """A duration with two or three significant digits.
 
     >>> duration(75), duration(3240), duration(12_900), duration(125_000), duration(3_720_000)
     ('75 ms', '3.2 s', '12 s', '2 min 05 s', '1 h 02 min')
     """
-    # Cut, not rounded: a clock that shows 10 s has seen ten seconds.
+    # Rounded down: "10 s" appears only after ten full seconds.
     if ms < 100:
         return f"{max(0, int(ms))} ms"
     if ms < 10_000:
@@ -32,7 +32,7 @@ def duration(ms: float) -> str:
 
 
 def tokens(usage: Usage) -> str:
-    """The tokens of a run, and of how many requests they are not known.
+    """The tokens of a run, and the number of requests with unknown tokens.
 
     >>> tokens(Usage(input=31204, cached=23000, output=120, thinking=35))
     '31,204 tokens in (23,000 cached) · 120 out · 35 thinking'
@@ -42,25 +42,25 @@ def tokens(usage: Usage) -> str:
     unknown = f"{count(usage.unknown, 'request')} with unknown tokens" if usage.unknown else ""
     if not usage.input and not usage.output:
         return unknown
-    told = []
+    parts = []
     if usage.input is not None:
         cached = f" ({usage.cached:,} cached)" if usage.cached else ""
-        told.append(f"{usage.input:,} tokens in{cached}")
+        parts.append(f"{usage.input:,} tokens in{cached}")
     if usage.output is not None:
-        told.append(f"{usage.output:,} out")
+        parts.append(f"{usage.output:,} out")
     if usage.thinking:
-        told.append(f"{usage.thinking:,} thinking")
+        parts.append(f"{usage.thinking:,} thinking")
     elif usage.thinking is None and usage.total is not None:
-        # Thinking or tool prompts: the stream does not say which.
+        # Thinking or tool prompts: the stream does not tell them apart.
         more = usage.total - (usage.input or 0) - (usage.output or 0)
-        told += [f"{more:,} thinking or tool prompts"] if more > 0 else []
+        parts += [f"{more:,} thinking or tool prompts"] if more > 0 else []
     if unknown:
-        told.append(f"and {unknown}")
-    return " · ".join(told)
+        parts.append(f"and {unknown}")
+    return " · ".join(parts)
 
 
 def discarded(requests: Sequence[int]) -> str:
-    """How many answers the CLI did not use.
+    """The number of answers that the CLI did not use.
 
     >>> discarded((3,))
     '1 answer was paid for but not used: the CLI asked again'
@@ -74,7 +74,7 @@ def discarded(requests: Sequence[int]) -> str:
 
 
 def dollars(amount: Decimal) -> str:
-    """An amount to the hundredth of a cent, or to the cent where it is large.
+    """An amount to the hundredth of a cent; to the cent from one dollar.
 
     >>> dollars(Decimal("0.01234")), dollars(Decimal("0.000004")), dollars(Decimal(0)), dollars(Decimal("12.345"))
     ('$0.0123', 'under $0.0001', '$0', '$12.34')
@@ -85,7 +85,7 @@ def dollars(amount: Decimal) -> str:
 
 
 def money(cost: Cost) -> str:
-    """What a run costs, and how well that is known; nothing where no real model was asked.
+    """The cost of a run, and how exact it is; empty if no real model was used.
 
     >>> money(Cost(usd=Decimal("0.01234"), basis="estimate", auth_mode="key"))
     'about $0.0123'
@@ -100,7 +100,7 @@ def money(cost: Cost) -> str:
         billed = _BILLED.get(cost.auth_mode or "", "what is billed")
         return f"{_amount(cost.list_price, cost)} by list price ({billed} is not known)"
     if cost.unpriced:
-        return f"cost not known: no price for {', '.join(cost.unpriced)} (--prices FILE can give one)"
+        return f"cost not known: no price for {', '.join(cost.unpriced)} (use --prices FILE to set one)"
     return "cost not known"
 
 
@@ -108,11 +108,11 @@ _BILLED = {"account": "what the account is billed", "vertex": "what Vertex bills
 
 
 def _amount(amount: Decimal, cost: Cost) -> str:
-    told = dollars(amount)
-    # The few cents that are not known may be more than the little that is.
-    return f"about {told.replace('under ', '')}" if cost.basis == "estimate" else told
+    text = dollars(amount)
+    # An estimate is never "under" an amount: the unknown part may be larger than the known one.
+    return f"about {text.replace('under ', '')}" if cost.basis == "estimate" else text
 
 
-def count(number: int, what: str, many: str | None = None) -> str:
+def count(number: int, noun: str, plural: str | None = None) -> str:
     """`1 process`, `2 processes`."""
-    return f"{number} {what}" if number == 1 else f"{number} {many or what + 's'}"
+    return f"{number} {noun}" if number == 1 else f"{number} {plural or noun + 's'}"

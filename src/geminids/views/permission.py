@@ -1,4 +1,4 @@
-"""A run in which somebody is asked: shown as any other run, with the questions of a chat."""
+"""The view of a run that asks for permissions, with the permission requests of a chat."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["AskingView"]
 
 
 class AskingView(ChatView):
-    """A run, and its end told in full: there is no next turn that could tell the rest."""
+    """Shows a run, and its full footer: unlike in a chat, no other turn follows."""
 
     within = "run"
 

@@ -1,4 +1,4 @@
-"""Output for pipes: events as JSON lines, the answer alone, its value, or another format."""
+"""Output for pipes: events as JSON lines, only the answer, its value, or a dialect."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from geminids.events.model import Event, Finished, Notice, encode_event
 from geminids.views.sanitize import one_line
 
 if TYPE_CHECKING:
-    from geminids.dialects.dialect import Tongue
+    from geminids.dialects.dialect import Dialect
 
-__all__ = ["Spoken", "flush", "print_answer", "print_events", "print_value"]
+__all__ = ["DialectOutput", "flush", "print_answer", "print_events", "print_value"]
 
-# A log of a run that nobody watches says why it takes long.
-_TOLD = ("next_attempt", "stall")
+# Printed to stderr, so that the log of an unattended run shows why it takes long.
+_WAIT_NOTICES = ("next_attempt", "stall")
 
 
 def print_events(*events: Event) -> None:
-    """Each event as one line of JSON; those of one call are written at once."""
+    """Print each event as a line of JSON, all in one write."""
     if not sys.stdout:
-        return  # closed by whoever started us
+        return  # the parent process closed it
     sys.stdout.buffer.write(b"".join(encode_event(event) + b"\n" for event in events))
     sys.stdout.buffer.flush()
 
 
 def print_answer(*events: Event) -> None:
-    """The answer, when it is whole."""
-    _say_waits(*events)
+    """Print the answer when it is complete."""
+    _print_waits(*events)
     if not sys.stdout:
         return
     for event in events:
@@ -39,17 +39,25 @@ def print_answer(*events: Event) -> None:
 
 
 def print_value(*events: Event) -> None:
-    """The JSON value that a schema asked for, or nothing: a program reads it."""
-    _say_waits(*events)
+    """Print the JSON value for the schema.
+
+    Nothing if the run failed, because a program reads it.
+    """
+    _print_waits(*events)
     for event in events:
         if sys.stdout and isinstance(event, Finished) and event.outcome == "success":
             sys.stdout.buffer.write(encode_json(event.value) + b"\n")
 
 
-def _say_waits(*events: Event) -> None:
+def _print_waits(*events: Event) -> None:
     for event in events:
-        if isinstance(event, Notice) and event.code in _TOLD and event.level == "warning" and sys.stderr:
-            with suppress(OSError):  # nobody reads it
+        if (
+            isinstance(event, Notice)
+            and event.code in _WAIT_NOTICES
+            and event.level == "warning"
+            and sys.stderr
+        ):
+            with suppress(OSError):  # stderr is closed
                 print(f"geminids: {one_line(event.message)}", file=sys.stderr, flush=True)
 
 
@@ -58,21 +66,21 @@ def flush() -> None:
         sys.stdout.flush()
 
 
-class Spoken:
-    """What a dialect says is written at once; `last` is what it said at the end."""
+class DialectOutput:
+    """Writes the output of a dialect at once; `last` is the output at the end."""
 
-    def __init__(self, speaker: Tongue) -> None:
-        self._speaker = speaker
+    def __init__(self, encoder: Dialect) -> None:
+        self._encoder = encoder
         self.last = b""
 
     def show(self, *events: Event) -> None:
-        self._write(self._speaker.hear(events))
+        self._write(self._encoder.feed(events))
 
     def close(self) -> None:
-        self.last = self._speaker.end()
+        self.last = self._encoder.finish()
         self._write(self.last)
 
-    def _write(self, said: bytes) -> None:
-        if said and sys.stdout:
-            sys.stdout.buffer.write(said)
+    def _write(self, output: bytes) -> None:
+        if output and sys.stdout:
+            sys.stdout.buffer.write(output)
             sys.stdout.buffer.flush()

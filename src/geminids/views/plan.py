@@ -1,4 +1,4 @@
-"""A plan for people and for programs: what would be run, with every secret masked."""
+"""Shows a plan to people and programs: what would run, with all secrets masked."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ __all__ = ["PlanView", "plan_text", "view_of"]
 
 
 class PlanView(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run would be. `environment` has what differs from ours; None stands for a variable that is taken away."""
+    """A planned run.
+
+    `environment` holds the differences to ours; None is a variable that is removed.
+    """
 
     release: str | None
     cwd: str
@@ -33,11 +36,11 @@ class PlanView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def view_of(plan: Plan, environ: Mapping[str, str]) -> PlanView:
-    """Show the plan as `write` and the spawn would use it."""
+    """The plan as it would be written and spawned."""
     redactor = Redactor(plan.secrets)
     home, staged = plan.writes.home, plan.writes.staged
-    ours = {str(home.path / name): text for name, text in home.files.items()}
-    named = [word.removeprefix("--policy=") for word in plan.argv if word.startswith("--policy=")]
+    own_files = {str(home.path / name): text for name, text in home.files.items()}
+    policy_files = [word.removeprefix("--policy=") for word in plan.argv if word.startswith("--policy=")]
     return PlanView(
         release=plan.gemini.version,
         cwd=plan.cwd,
@@ -46,7 +49,7 @@ def view_of(plan: Plan, environ: Mapping[str, str]) -> PlanView:
         route=route_text(plan.route),
         environment=_changes(plan.env, environ, redactor),
         settings=redactor.value({str(home.path / ".gemini" / "settings.json"): home.settings}),
-        policies={name: redactor.text(ours.get(name) or _text(name)) for name in named},
+        policies={name: redactor.text(own_files.get(name) or _text(name)) for name in policy_files},
         files=tuple(str(staged.folder / name) for name in staged.files) if staged is not None else (),
         neutralised=tuple(map(str, plan.neutralised)),
         prompt=redactor.text(plan.stdin.decode("utf-8", "replace")),
@@ -58,20 +61,23 @@ def _text(name: str) -> str:
 
 
 def _changes(env: Mapping[str, str], environ: Mapping[str, str], redactor: Redactor) -> dict[str, str | None]:
-    """A value is masked by its variable's name too: one that is too short to be searched for is still a secret."""
-    set_anew = {
+    """The changed variables.
+
+    Values are also masked by name: a short secret is not searched for, but still a secret.
+    """
+    changed = {
         name: MASK if is_secret_name(name) and value else redactor.text(value)
         for name, value in env.items()
         if environ.get(name) != value
     }
-    gone: dict[str, str | None] = {name: None for name in environ if name not in env}
-    return dict(sorted({**set_anew, **gone}.items()))
+    removed: dict[str, str | None] = {name: None for name in environ if name not in env}
+    return dict(sorted({**changed, **removed}.items()))
 
 
 def plan_text(view: PlanView) -> str:
-    """The plan in a few sections."""
+    """The plan as text, in sections."""
     variables = [
-        f"{name} (taken away)" if value is None else f"{name}={value}"
+        f"{name} (removed)" if value is None else f"{name}={value}"
         for name, value in view.environment.items()
     ]
     sections = {
@@ -79,11 +85,11 @@ def plan_text(view: PlanView) -> str:
         "folder": [view.cwd],
         "sign-in": [view.sign_in],
         "requests": [view.route],
-        "environment, where it differs from this one": variables,
+        "environment, differences to this one": variables,
         **{f"settings {name}": _json(value) for name, value in view.settings.items()},
         **{f"policy {name}": text.splitlines() for name, text in view.policies.items()},
         "files of this run": list(view.files),
-        "in this folder, without power (--trust-workspace gives it)": list(view.neutralised),
+        "ignored in this folder (use --trust-workspace to allow)": list(view.neutralised),
         "prompt, on stdin": view.prompt.splitlines(),
     }
     return "\n\n".join(
@@ -94,7 +100,7 @@ def plan_text(view: PlanView) -> str:
 
 
 def _command(argv: tuple[str, ...]) -> list[str]:
-    """The program, and one flag a line."""
+    """The program, then one flag per line."""
     first = next((n for n, word in enumerate(argv) if word.startswith("--output-format")), len(argv))
     return [" ".join(argv[:first]), *(f"  {word}" for word in argv[first:])]
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from geminids.dialects.agent_events import (
     AgentEvent,
     Done,
-    Speaker,
+    Encoder,
     TextDelta,
     Translator,
     decode_agent_event,
@@ -107,8 +107,8 @@ def test_recorded_runs_keep_the_order(name: str) -> None:
 @given(events=st.one_of(any_events, lawful_runs()))
 def test_init_is_first_or_not_there(events: list[Any]) -> None:
     """Whatever comes: no second `init`, no session without a name, and whole messages are their pieces."""
-    speaker = Speaker()
-    lines = _lines(speaker.hear(events) + speaker.end())
+    encoder = Encoder()
+    lines = _lines(encoder.feed(events) + encoder.finish())
     kinds = [line["type"] for line in lines]
     assert "init" not in kinds[1:]
     assert all(map(is_agent_event, lines))

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from hypothesis import given
 
-from geminids.dialects.leadmetrics import AdapterExecutionResult, Speaker, result_of
+from geminids.dialects.leadmetrics import AdapterExecutionResult, Encoder, result_of
 from geminids.dialects.leadmetrics.result import refused
 from geminids.dialects.leadmetrics.transcript import iso_time
 from geminids.events.model import (
@@ -31,10 +31,10 @@ from random_events import RECORDED, any_events, lawful_runs, recorded, text_of
 
 
 def _said(events: list[Any]) -> dict[str, Any]:
-    """What a speaker says of these events, read by a JSON parser that is not ours."""
-    speaker = Speaker()
-    assert speaker.hear(events) == b""
-    said = speaker.end()
+    """What an encoder says of these events, read by a JSON parser that is not ours."""
+    encoder = Encoder()
+    assert encoder.feed(events) == b""
+    said = encoder.finish()
     assert said.endswith(b"}\n") and said.count(b"\n") == 1
     read: dict[str, Any] = json.loads(said)
     return read
@@ -264,9 +264,9 @@ def test_an_input_as_deep_as_json_can_be() -> None:
 def test_the_result_equals_what_is_stored_and_read_again() -> None:
     """The bytes are those of the struct: nothing is put together by hand that is not in it."""
     for recording in RECORDED:
-        speaker = Speaker()
-        speaker.hear(recorded(recording))
-        result = speaker.result()
+        encoder = Encoder()
+        encoder.feed(recorded(recording))
+        result = encoder.result()
         assert json.loads(result.encode()) == json.loads(msgspec.json.encode(result))
 
 
@@ -308,8 +308,8 @@ def test_nothing_that_is_heard_raises(events: list[Event]) -> None:
 @given(lawful_runs())
 def test_pieces_and_the_whole_are_the_same_bytes(events: list[Any]) -> None:
     """Whether events come one by one or all at once."""
-    one_by_one, at_once = Speaker(), Speaker()
+    one_by_one, at_once = Encoder(), Encoder()
     for event in events:
-        one_by_one.hear((event,))
-    at_once.hear(events)
-    assert one_by_one.end() == at_once.end()
+        one_by_one.feed((event,))
+    at_once.feed(events)
+    assert one_by_one.finish() == at_once.finish()

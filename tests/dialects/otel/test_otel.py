@@ -314,8 +314,8 @@ def test_the_run_belongs_to_the_span_that_the_caller_has() -> None:
     outer = tracer.start_span("request")
     told = Spans(tracer, parent=set_span_in_context(outer))
     env = traceparent_env(told.start())
-    assert told.hear(recorded("plain")) == b""
-    assert told.end() == b""
+    assert told.feed(recorded("plain")) == b""
+    assert told.finish() == b""
     run = _run_of(exporter.get_finished_spans())
     assert run.parent is not None and run.parent.span_id == outer.get_span_context().span_id
     assert env["TRACEPARENT"].startswith(f"00-{run.context.trace_id:032x}-{run.context.span_id:016x}-")

@@ -12,9 +12,9 @@ from hypothesis import given
 
 from geminids import decode_event
 from geminids.dialects.record import (
+    Encoder,
     ModelTokens,
     Record,
-    Speaker,
     check,
     decode,
     encode,
@@ -248,9 +248,9 @@ def test_events_without_an_end_are_a_failure() -> None:
 
 def test_nothing_is_heard_after_the_end() -> None:
     """One record a run, told when the events are over."""
-    speaker = Speaker()
-    assert speaker.hear([_started(), _finished(), _finished(answer="later")]) == b""
-    assert decode(speaker.end()).response == "hi"
+    encoder = Encoder()
+    assert encoder.feed([_started(), _finished(), _finished(answer="later")]) == b""
+    assert decode(encoder.finish()).response == "hi"
 
 
 def test_both_outputs_are_one_text() -> None:
@@ -263,13 +263,13 @@ def test_both_outputs_are_one_text() -> None:
     ("fields", "problems"),
     [
         ({}, []),
-        ({"response": None}, ["response: there is none"]),
-        ({"response": " \n"}, ["response: it is blank"]),
+        ({"response": None}, ["response: missing"]),
+        ({"response": " \n"}, ["response: blank"]),
         ({"models_usage": {}}, ["models_usage: no model with known tokens"]),
         ({"llm_calls": None}, ["llm_calls: not known"]),
-        ({"llm_calls": 0}, ["llm_calls: 0, where 1 is the least"]),
+        ({"llm_calls": 0}, ["llm_calls: 0, must be at least 1"]),
         ({"tool_calls": None}, ["tool_calls: not known"]),
-        ({"tool_calls": -1}, ["tool_calls: -1, where 0 is the least"]),
+        ({"tool_calls": -1}, ["tool_calls: -1, must be at least 0"]),
         ({"llm_calls": None, "command_exit_code": None}, ["llm_calls: not known"]),
         ({"llm_calls": None, "command_exit_code": 41}, []),
     ],
@@ -328,9 +328,9 @@ def test_a_report_with_a_count_missing_has_none() -> None:
 @given(any_events)
 def test_nothing_that_is_heard_raises(events: list[Event]) -> None:
     """Whatever comes, there is one record that can be read."""
-    speaker = Speaker()
-    assert all(speaker.hear((event,)) == b"" for event in events)
-    assert decode(speaker.end()).agent == "gemini"
+    encoder = Encoder()
+    assert all(encoder.feed((event,)) == b"" for event in events)
+    assert decode(encoder.finish()).agent == "gemini"
 
 
 @given(lawful_runs())

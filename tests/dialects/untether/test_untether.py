@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from hypothesis import given
 
-from geminids.dialects.dialect import speak
+from geminids.dialects.dialect import encode_run
 from geminids.dialects.untether import (
     ActionEvent,
     CompletedEvent,
@@ -118,7 +118,7 @@ def test_the_example_of_the_format() -> None:
         '"detail":{"tool_name":"write_file","input":{"file_path":"src/a.py"},"tool_id":"t1",'
         '"changes":[{"path":"src/a.py","kind":"update"}]'
     )
-    assert b"".join(speak("untether", events)).decode().splitlines() == [
+    assert b"".join(encode_run("untether", events)).decode().splitlines() == [
         f'{{"type":"started","engine":"gemini","resume":{token},"title":"gemini",'
         '"meta":{"model":"gemini-2.5-pro","pid":42}}',
         f'{{"type":"action","engine":"gemini","action":{{"id":"t1","kind":"file_change","title":"src/a.py",{change}}}}},'
@@ -327,7 +327,7 @@ def test_half_characters_and_bottomless_inputs_do_not_raise() -> None:
     for _ in range(100_000):
         deep = {"a": deep}
     events = [_started(), *_tool("x", deep), *_tool("x", {"q": "\ud800"}), _finished(text="\ud800")]
-    lines = b"".join(speak("untether", events)).splitlines()
+    lines = b"".join(encode_run("untether", events)).splitlines()
     assert json.loads(lines[-1])["answer"] == "\ufffd"
     assert json.loads(lines[1])["action"]["detail"]["input"] == {}
     assert json.loads(lines[3])["action"]["detail"]["input"] == {"q": "\ufffd"}
@@ -338,7 +338,7 @@ def test_half_characters_and_bottomless_inputs_do_not_raise() -> None:
 @given(any_events)
 def test_nothing_that_is_heard_raises(events: list[Event]) -> None:
     """Whatever comes: one completed, last; at most one started; each action that ends has begun."""
-    out = [_decoder.decode(line) for line in b"".join(speak("untether", events)).splitlines()]
+    out = [_decoder.decode(line) for line in b"".join(encode_run("untether", events)).splitlines()]
     kinds = [type(event) for event in out]
     assert kinds.count(CompletedEvent) == 1 and kinds[-1] is CompletedEvent
     assert kinds.count(StartedEvent) <= 1

@@ -64,13 +64,13 @@ def test_each_call_has_its_kind_and_title(name: str, given: dict[str, Any], kind
 
 def test_where_the_input_is_not_known_the_call_tells_itself() -> None:
     """By its path, or by its one line for people; an input that is known and empty is no reason for that."""
-    assert kind_and_title("read_file", {}, "/repo", paths=("/repo/a",), told="Read a") == (
+    assert kind_and_title("read_file", {}, "/repo", paths=("/repo/a",), title="Read a") == (
         "tool",
         "read: `a`",
     )
-    assert kind_and_title("run_shell_command", {}, "/repo", told="npm test") == ("command", "npm test")
-    assert kind_and_title("glob", {}, "", told="Find *.py") == ("tool", "Find *.py")
-    assert kind_and_title("glob", {"dir_path": "."}, "", told="Find ?") == ("tool", "glob")
+    assert kind_and_title("run_shell_command", {}, "/repo", title="npm test") == ("command", "npm test")
+    assert kind_and_title("glob", {}, "", title="Find *.py") == ("tool", "Find *.py")
+    assert kind_and_title("glob", {"dir_path": "."}, "", title="Find ?") == ("tool", "glob")
 
 
 def test_a_folder_that_only_begins_alike_is_another() -> None:

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from geminids.dialects import claude
-from geminids.dialects.claude.stored import transcript
+from geminids.dialects.claude.session_file import transcript
 from geminids.gemini.protocol.journal.records import Message
 from geminids.gemini.protocol.journal.replay import replay
 from geminids.gemini.protocol.journal.stream import open_journal, subagent_files

@@ -22,7 +22,7 @@ from geminids.adapters.leadmetrics.context import (
 )
 from geminids.client import open_run
 from geminids.dialects.leadmetrics.model import AdapterExecutionResult, SessionParams
-from geminids.dialects.leadmetrics.result import Speaker, refused
+from geminids.dialects.leadmetrics.result import Encoder, refused
 from geminids.dialects.leadmetrics.transcript import System, iso_time
 from geminids.errors import OptionsError
 from geminids.events.model import Event, Finished, Notice, Started
@@ -75,38 +75,38 @@ class _Execution:
         except OptionsError as error:
             return _misconfigured(error)
         session, problem = stored_session(context.runtime, options.cwd)
-        speaker = _speaker(options)
+        encoder = _encoder(options)
         if problem is not None:
-            await self._log_notice(speaker, problem)
+            await self._log_notice(encoder, problem)
         try:
-            await self._attempt(speaker, options, session)
-            retried = session is not None and _is_lost(speaker.finished)
+            await self._attempt(encoder, options, session)
+            retried = session is not None and _is_lost(encoder.finished)
             if retried:
-                speaker = await self._run_in_new_session(speaker, options)
+                encoder = await self._run_in_new_session(encoder, options)
         except OptionsError as error:
             return _misconfigured(error)
-        return self._result(speaker, options, None if retried else session, retried)
+        return self._result(encoder, options, None if retried else session, retried)
 
-    async def _run_in_new_session(self, first: Speaker, options: Options) -> Speaker:
+    async def _run_in_new_session(self, first: Encoder, options: Options) -> Encoder:
         """Run once more, in a new session."""
         why = first.finished.reason if first.finished else None
-        second = _speaker(options)
+        second = _encoder(options)
         await self._log_notice(second, f"cannot resume the session ({why}); starting a new session")
         await self._attempt(second, options, None)
         return second
 
-    async def _attempt(self, speaker: Speaker, options: Options, session: str | None) -> None:
+    async def _attempt(self, encoder: Encoder, options: Options, session: str | None) -> None:
         prompt = self._context.context.get("prompt")
         on_line = self._take_line if self._context.on_log is not None else None
         async with open_run(
             prompt if isinstance(prompt, str) else "", options, on_line=on_line, resume=session
         ) as run:
             while (batch := await run.next_batch()) is not None:
-                speaker.hear(batch)
+                encoder.feed(batch)
                 await self._call_back(batch)
             await self._call_back(())
         for text in self._failed_callbacks:
-            speaker.transcript.add(System(ts=_now(), text=text))
+            encoder.transcript.add(System(ts=_now(), text=text))
         self._failed_callbacks = []
 
     def _take_line(self, line: str, events: Sequence[Event]) -> None:
@@ -130,8 +130,8 @@ class _Execution:
         if context.on_events is not None and batch:
             await self._call("on_events", context.on_events, batch)
 
-    async def _log_notice(self, speaker: Speaker, text: str) -> None:
-        speaker.transcript.add(System(ts=_now(), text=text))
+    async def _log_notice(self, encoder: Encoder, text: str) -> None:
+        encoder.transcript.add(System(ts=_now(), text=text))
         if self._context.on_log is not None:
             await self._call("on_log", self._context.on_log, "stderr", f"[geminids] {text}\n")
 
@@ -149,9 +149,9 @@ class _Execution:
             self._failed_callbacks.append(f"{name} failed and is not called again: {type(error).__name__}")
 
     def _result(
-        self, speaker: Speaker, options: Options, session: str | None, retried: bool
+        self, encoder: Encoder, options: Options, session: str | None, retried: bool
     ) -> AdapterExecutionResult:
-        result = speaker.result()
+        result = encoder.result()
         params = result.session_params
         if result.session_id is None and session is not None and not result.clear_session:
             # A run that ended before the CLI reported a session still belongs to the old session.
@@ -165,8 +165,8 @@ class _Execution:
         )
 
 
-def _speaker(options: Options) -> Speaker:
-    return Speaker(timeout=math.inf if options.timeout is None else options.timeout)
+def _encoder(options: Options) -> Encoder:
+    return Encoder(timeout=math.inf if options.timeout is None else options.timeout)
 
 
 def _prepared(options: Options, context: AdapterExecutionContext) -> Options:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from geminids.cli.commands.run import check_manner
-from geminids.dialects.dialect import TONGUES, Tongue, tongue
+from geminids.dialects.dialect import DIALECTS, Dialect, dialect
 from geminids.errors import GeminidsError
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["convert"]
 
-_OF_RUNS = ("events", *sorted(TONGUES))
+_OF_RUNS = ("events", *sorted(DIALECTS))
 _OF_SESSIONS = ("atif", "claude", "claude-jsonl", "html", "json", "markdown")
 _ALL = tuple(sorted({*_OF_RUNS, *_OF_SESSIONS}))
 _OF_REPORTS = ("record",)
@@ -120,7 +120,7 @@ class _Job:
     def _of_run(self, recording: Recording) -> Iterator[bytes]:
         from geminids.dialects.convert import converted
 
-        for said in converted(self._speaker, recording.batches()):
+        for said in converted(self._encoder, recording.batches()):
             yield said
             self._look_at(said)
         if recording.left_out:
@@ -134,16 +134,16 @@ class _Job:
 
             self.code = max(self.code, complain(said, trajectory=self._record_dir is not None))
 
-    def _speaker(self) -> Tongue:
+    def _encoder(self) -> Dialect:
         if self._form == "events":
-            from geminids.dialects.convert import Own
+            from geminids.dialects.convert import EventsEncoder
 
-            return Own()
+            return EventsEncoder()
         if self._record_dir is not None:
             from geminids.cli.shared.record_files import RecordFiles
 
             return RecordFiles(self._record_dir)
-        return tongue(self._form, partial=self._partial)
+        return dialect(self._form, partial=self._partial)
 
 
 class _Source:

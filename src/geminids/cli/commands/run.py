@@ -12,18 +12,18 @@ from geminids.cli.shared.flags import GroupedCommand, field_flags, given_by_flag
 from geminids.cli.shared.result import exit_code, say_why
 from geminids.cli.shared.signals import signals_noted
 from geminids.config.loader import load_options
-from geminids.dialects.dialect import TONGUES, Tongue, tongue
+from geminids.dialects.dialect import DIALECTS, Dialect, dialect
 from geminids.options import Options
 
 if TYPE_CHECKING:
     from geminids.cli.shared.ask_permission import Asker
     from geminids.run.run import Run
-    from geminids.views.plain import Spoken
+    from geminids.views.plain import DialectOutput
     from geminids.warm.owner.owner_run import RemoteRun
 
 __all__ = ["check_manner", "run"]
 
-_OUTPUTS = ("pretty", "text", "events", *sorted(TONGUES))
+_OUTPUTS = ("pretty", "text", "events", *sorted(DIALECTS))
 
 
 @click.command(cls=GroupedCommand, context_settings={"max_content_width": 110})
@@ -114,15 +114,15 @@ def run(
     return exit_code(result)
 
 
-def _spoken(output: str, partial: bool, files: Tongue | None) -> Spoken | None:
-    if output not in TONGUES:
+def _spoken(output: str, partial: bool, files: Dialect | None) -> DialectOutput | None:
+    if output not in DIALECTS:
         return None
-    from geminids.views.plain import Spoken
+    from geminids.views.plain import DialectOutput
 
-    return Spoken(files or tongue(output, partial=partial))
+    return DialectOutput(files or dialect(output, partial=partial))
 
 
-def _record_files(folder: str | None) -> Tongue | None:
+def _record_files(folder: str | None) -> Dialect | None:
     if folder is None:
         return None
     from geminids.cli.shared.record_files import RecordFiles

@@ -40,7 +40,7 @@ def exported(opened: Opened, form: str) -> Iterator[bytes]:
 
         return (msgspec.json.encode(one) + b"\n" for one in claude.messages(opened.messages))
     if form == "claude-jsonl":
-        from geminids.dialects.claude.stored import transcript
+        from geminids.dialects.claude.session_file import transcript
 
         return transcript(opened, cwd=clean(opened.info.project or ""))
     if form == "atif":

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from geminids.cli.shared.ask_permission import Asker
     from geminids.run.run import Run
-    from geminids.views.plain import Spoken
+    from geminids.views.plain import DialectOutput
     from geminids.views.terminal.terminal import TerminalView
     from geminids.warm.owner.owner_run import RemoteRun
 
@@ -35,7 +35,7 @@ def follow(
     output: str,
     sink: IO[bytes] | None,
     asker: Asker | None = None,
-    spoken: Spoken | None = None,
+    spoken: DialectOutput | None = None,
 ) -> Result:
     """Read the events to their end; the exit code is 141 where whoever read us has gone.
 
@@ -68,7 +68,7 @@ class _Follower:
         output: str,
         sink: IO[bytes] | None,
         asker: Asker | None,
-        spoken: Spoken | None,
+        spoken: DialectOutput | None,
     ) -> None:
         self._agent = agent
         self._sink = sink

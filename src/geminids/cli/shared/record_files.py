@@ -28,10 +28,10 @@ class RecordFiles:
     """
 
     def __init__(self, folder: str) -> None:
-        from geminids.dialects.record import Speaker
+        from geminids.dialects.record import Encoder
 
         self._folder = Path(os.path.abspath(folder))
-        self._speaker = Speaker()
+        self._encoder = Encoder()
         self._log: BufferedWriter | None = None
         self._cannot = False
         hint = "Name another folder with --record-dir."
@@ -42,17 +42,17 @@ class RecordFiles:
         if not os.access(self._folder, os.W_OK | os.X_OK):
             raise GeminidsError(f"{folder} cannot be written", hint=hint)
 
-    def hear(self, events: Sequence[Event]) -> bytes:
+    def feed(self, events: Sequence[Event]) -> bytes:
         try:
             self._keep(events)
         except OSError as error:
             self._give_up(error)
-        return self._speaker.hear(events)
+        return self._encoder.feed(events)
 
-    def end(self) -> bytes:
+    def finish(self) -> bytes:
         from geminids.dialects.record import encode
 
-        return encode(self._with_trajectory(self._with_log(self._speaker.record())))
+        return encode(self._with_trajectory(self._with_log(self._encoder.record())))
 
     def _keep(self, events: Sequence[Event]) -> None:
         if self._cannot or not events:

@@ -1,4 +1,4 @@
-"""A run as SubLang's agent events: `init` first, deltas and whole messages, tools, and exactly one `done`, last."""
+"""A run as SubLang's agent events: `init`, text, tools, errors, and one `done` at the end."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from geminids.dialects.agent_events.model import (
     is_agent_event,
 )
 from geminids.dialects.agent_events.payloads import (
-    decided,
+    decision_of,
     is_failed_request,
+    notice_of,
     request_of,
     result_of,
     thinking_of,
-    told_of,
     use_of,
 )
 from geminids.dialects.agent_events.usage import AgentUsage, cost_of, tokens_of
@@ -42,11 +42,11 @@ from geminids.events.model import Event, Finished, Notice, Started, ToolFinished
 __all__ = [
     "AgentEvent",
     "Done",
+    "Encoder",
     "Error",
     "Init",
     "Metadata",
     "PermissionRequest",
-    "Speaker",
     "Text",
     "TextDelta",
     "Thinking",
@@ -58,11 +58,11 @@ __all__ = [
     "is_agent_event",
 ]
 
-_TOLD: dict[str, Any] = {}
+_REPORTED: dict[str, Any] = {}
 
 
 class Translator:
-    """Our events to agent events, one run long. Nothing that it hears makes it raise."""
+    """Translates the events of one run. It accepts any events without raising."""
 
     def __init__(
         self,
@@ -77,12 +77,12 @@ class Translator:
         self._session = ""
         self._run_id = ""
         self._model: str | None = None
-        self._waiting: Started | None = None
-        """The start of a run, held back until its session is known."""
-        self._early: list[AgentEvent] = []
-        self._begun = False
-        self._over = False
-        self._said = StringIO()  # smaller by far than a list of its pieces
+        self._held_start: Started | None = None
+        """The start of the run, held until its session is known."""
+        self._before_init: list[AgentEvent] = []
+        self._has_emitted_init = False
+        self._has_emitted_done = False
+        self._text = StringIO()  # takes far less memory than a list of pieces
         self._message = (0, 0)
         self._times: tuple[int, int] | None = None
         self._inputs: dict[str, dict[str, Any] | None] = {}
@@ -90,20 +90,20 @@ class Translator:
         self._failed_request = False
 
     def translate(self, events: Sequence[Event]) -> list[AgentEvent]:
-        """What these events are in the other tongue; nothing comes after a `done`."""
+        """Translate a batch of events. Nothing is returned after a `done`."""
         out: list[AgentEvent] = []
         for event in events:
-            if self._over:
+            if self._has_emitted_done:
                 break
             at = event.at
             self._times = (self._times[0] if self._times else at, at)
             if type(event) is model.Text:
-                # Most events by far.
-                if (event.attempt, event.turn) != self._message or not self._begun:
+                # The most frequent event: handled inline.
+                if (event.attempt, event.turn) != self._message or not self._has_emitted_init:
                     self._end_message(at, out)
                     self._begin(out)
                     self._message = (event.attempt, event.turn)
-                self._said.write(event.text)
+                self._text.write(event.text)
                 out.append(
                     AgentEvent(
                         type="text_delta",
@@ -118,19 +118,19 @@ class Translator:
         return out
 
     def finish(self) -> list[AgentEvent]:
-        """What is missing where no `Finished` came: a `done` there is always."""
-        if self._over:
+        """Return the missing `done`, with an error, if no `Finished` came."""
+        if self._has_emitted_done:
             return []
         first, last = self._times or (0, 0)
         out: list[AgentEvent] = []
         self._end_message(last, out)
         self._begin(out)
-        told = Error(
+        error = Error(
             code="MISSING_DONE", message="the events end before the run has ended", recoverable=False
         )
         done = Done(status="error", usage=AgentUsage(len(self._inputs)), duration_ms=max(0, last - first))
-        self._over = True
-        return [*out, self._new("error", last, told), self._new("done", last, done)]
+        self._has_emitted_done = True
+        return [*out, self._new("error", last, error), self._new("done", last, done)]
 
     def _new(self, kind: str, at: int, payload: Any, metadata: Metadata | None = None) -> AgentEvent:
         return AgentEvent(
@@ -143,53 +143,55 @@ class Translator:
         )
 
     def _begin(self, out: list[AgentEvent]) -> None:
-        """Say `init`, and then what came before it."""
-        if self._begun:
+        """Emit `init`, and then the events that came before it."""
+        if self._has_emitted_init:
             return
-        self._begun = True
-        started, self._waiting = self._waiting, None
+        self._has_emitted_init = True
+        started, self._held_start = self._held_start, None
         self._session = self._session or self._run_id or "unknown"
         if started is not None:
-            known = Capabilities(
+            capabilities = Capabilities(
                 tools_known=False, tools_source="unavailable", disallowed_tools=self._disallowed
             )
-            init = Init(model=self._model or "unknown", cwd=started.cwd, tools=(), capabilities=known)
-            about = Metadata(
+            init = Init(model=self._model or "unknown", cwd=started.cwd, tools=(), capabilities=capabilities)
+            metadata = Metadata(
                 run_id=started.run_id,
                 cli_version=started.cli_version,
                 lane=started.lane,
                 approval=started.approval,
             )
-            out.append(self._new("init", started.at, init, about))
-        out += [msgspec.structs.replace(one, session_id=self._session) for one in self._early]
-        self._early.clear()
+            out.append(self._new("init", started.at, init, metadata))
+        out += [msgspec.structs.replace(event, session_id=self._session) for event in self._before_init]
+        self._before_init.clear()
 
     def _end_message(self, at: int, out: list[AgentEvent]) -> None:
-        """The whole of what was said in pieces."""
-        if whole := self._said.getvalue():
-            out.append(self._new("text", at, Text(content=whole)))
-            self._said = StringIO()
+        """Emit the whole message after its deltas."""
+        if content := self._text.getvalue():
+            out.append(self._new("text", at, Text(content=content)))
+            self._text = StringIO()
         self._message = (0, 0)
 
     def _on_started(self, event: Started, out: list[AgentEvent]) -> None:
         self._run_id = self._run_id or event.run_id
         self._session = event.session_id or self._session
         self._model = event.model or self._model
-        if not self._begun and self._waiting is None:
-            self._waiting = event
+        if not self._has_emitted_init and self._held_start is None:
+            self._held_start = event
             if event.session_id and event.model:
                 self._begin(out)
 
     def _on_notice(self, event: Notice, out: list[AgentEvent]) -> None:
-        if self._waiting is not None and (known := event.session) is not None:
-            self._session = self._session or known.session_id
-            self._model = self._model or known.model
+        if self._held_start is not None and (session := event.session) is not None:
+            self._session = self._session or session.session_id
+            self._model = self._model or session.model
             self._begin(out)
         self._failed_request = self._failed_request or is_failed_request(event)
-        told = told_of(event)
-        if told is not None:
-            kind, payload, about = told
-            (out if self._begun else self._early).append(self._new(kind, event.at, payload, about))
+        notice = notice_of(event)
+        if notice is not None:
+            kind, payload, metadata = notice
+            (out if self._has_emitted_init else self._before_init).append(
+                self._new(kind, event.at, payload, metadata)
+            )
 
     def _on_thought(self, event: model.Thought, out: list[AgentEvent]) -> None:
         self._begin(out)
@@ -205,12 +207,12 @@ class Translator:
     def _on_tool_finished(self, event: ToolFinished, out: list[AgentEvent]) -> None:
         self._begin(out)
         if event.id not in self._inputs:
-            # A result has its call before it, also where the call was not told.
+            # Emit the call before its result, also if its start was not reported.
             self._inputs[event.id] = event.input
             out.append(self._new("tool_use", event.at, *use_of(event)))
-        tells_input = self._inputs[event.id] is None
-        out.append(self._new("tool_result", event.at, *result_of(event, tells_input=tells_input)))
-        self._inputs[event.id] = _TOLD  # that there was a call is counted; what it was given can be large
+        with_input = self._inputs[event.id] is None
+        out.append(self._new("tool_result", event.at, *result_of(event, with_input=with_input)))
+        self._inputs[event.id] = _REPORTED  # keep the call for the count, not its input, which can be large
 
     def _on_asked(self, event: model.PermissionAsked, out: list[AgentEvent]) -> None:
         self._begin(out)
@@ -219,7 +221,7 @@ class Translator:
 
     def _on_decided(self, event: model.PermissionDecided, out: list[AgentEvent]) -> None:
         self._begin(out)
-        out.append(self._new("geminids:permission_decided", event.at, decided(event)))
+        out.append(self._new("geminids:permission_decided", event.at, decision_of(event)))
 
     def _on_tokens(self, event: model.TokensUsed, out: list[AgentEvent]) -> None:
         self._requests.append(event)
@@ -228,7 +230,7 @@ class Translator:
     def _on_finished(self, event: Finished, out: list[AgentEvent]) -> None:
         self._run_id = self._run_id or event.run_id
         self._session = event.session_id or self._session
-        was_started = self._begun or self._waiting is not None
+        was_started = self._has_emitted_init or self._held_start is not None
         self._begin(out)
         self._end_message(event.at, out)
         failed = self._failed_request or (event.failure is not None and event.failure.http_status is not None)
@@ -238,19 +240,19 @@ class Translator:
         if error is not None:
             out.append(self._new("error", event.at, *error))
         out.append(self._new("done", event.at, *done))
-        self._over = True
+        self._has_emitted_done = True
 
 
-class Speaker:
-    """The agent events of a run as JSON lines."""
+class Encoder:
+    """Encodes the agent events of a run as JSON lines."""
 
     def __init__(self) -> None:
         self._translator = Translator()
 
-    def hear(self, events: Sequence[Event]) -> bytes:
+    def feed(self, events: Sequence[Event]) -> bytes:
         return _lines(self._translator.translate(events))
 
-    def end(self) -> bytes:
+    def finish(self) -> bytes:
         return _lines(self._translator.finish())
 
 
@@ -260,7 +262,7 @@ _encode = msgspec.json.Encoder().encode_lines
 def _lines(events: Sequence[AgentEvent]) -> bytes:
     try:
         return _encode(events) if events else b""
-    except UnicodeEncodeError:  # half a character: line by line
+    except UnicodeEncodeError:  # a half character: encode line by line, which replaces it
         return b"".join(encode_agent_event(event) + b"\n" for event in events)
 
 

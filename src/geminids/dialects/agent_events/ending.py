@@ -1,4 +1,4 @@
-"""How a run ended, as SubLang's `done` says it, and the `error` before it where it failed."""
+"""The end of a run as SubLang's `done`, with an `error` before it if the run failed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from geminids.events.model import Finished
 
 __all__ = ["STATUSES", "ending_of"]
 
-# A run that a clock of its own has ended did not do its work: nobody interrupted it on purpose.
+# `timed_out` is an error: a time limit stopped the run, nobody interrupted it on purpose.
 STATUSES = {
     "success": "success",
     "failed": "error",
@@ -30,35 +30,35 @@ _BEFORE_THE_MODEL = (
     "protocol",
 )
 
-Told = tuple[Error, Metadata | None]
+_Error = tuple[Error, Metadata | None]
 
 
 def ending_of(
     finished: Finished, usage: AgentUsage, *, was_started: bool = True, resume: str | None = None
-) -> tuple[Told | None, tuple[Done, Metadata]]:
-    """The error, where there was one, and the `done`.
+) -> tuple[_Error | None, tuple[Done, Metadata]]:
+    """The error, if any, and the `done`.
 
-    `was_started` is whether a CLI was spawned at all; `resume` the session that the run was to go on with.
+    `was_started`: the CLI was spawned. `resume`: the session that the run should have resumed.
     """
     status = STATUSES[finished.outcome]
-    inbound = resume if status == "interrupted" else None
+    resumed = resume if status == "interrupted" else None
     done = Done(
         status=status,
         usage=usage,
         duration_ms=max(0, finished.duration_ms),
         result=finished.answer if finished.answer or status == "success" else None,
-        resume_token=finished.session_id or inbound,
+        resume_token=finished.session_id or resumed,
     )
-    about = Metadata(
+    metadata = Metadata(
         run_id=finished.run_id,
         outcome=finished.outcome,
         reason=finished.reason,
         exit_code=finished.exit_code,
     )
-    return (_error(finished, was_started) if status == "error" else None), (done, about)
+    return (_error(finished, was_started) if status == "error" else None), (done, metadata)
 
 
-def _error(finished: Finished, was_started: bool) -> Told:
+def _error(finished: Finished, was_started: bool) -> _Error:
     failure = finished.failure
     message = (
         (failure.message if failure else None) or finished.reason or f"the run ended: {finished.outcome}"

@@ -1,4 +1,4 @@
-"""SubLang's agent events as frozen values: nine types with their payloads, and how they are read and written."""
+"""SubLang's agent events: nine types with their payloads, encoding and decoding."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class _Payload(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
 
 
 class Capabilities(_Payload, frozen=True, kw_only=True):
-    """What is known of the agent's tools: Gemini CLI does not tell them."""
+    """What is known about the agent's tools. Gemini CLI does not report them."""
 
     tools_known: bool
     tools_source: str
@@ -43,17 +43,17 @@ class Capabilities(_Payload, frozen=True, kw_only=True):
 
 
 class Init(_Payload, frozen=True, kw_only=True):
-    """The run has begun."""
+    """The run started."""
 
     model: str
     cwd: str
     tools: tuple[str, ...]
     capabilities: Any = None
-    """`Capabilities`, or what another agent has for it."""
+    """`Capabilities`, or the value of another agent."""
 
 
 class Text(_Payload, frozen=True, kw_only=True):
-    """A whole message of the agent."""
+    """A complete message of the agent."""
 
     content: str
 
@@ -65,7 +65,7 @@ class TextDelta(_Payload, frozen=True, kw_only=True, gc=False):
 
 
 class Thinking(_Payload, frozen=True, kw_only=True):
-    """What the model thought, in short."""
+    """A summary of a thought."""
 
     summary: str
 
@@ -80,7 +80,7 @@ class ToolUse(_Payload, frozen=True, kw_only=True):
 
 
 class ToolResult(_Payload, frozen=True, kw_only=True):
-    """What became of a call: `success`, `error` or `denied`."""
+    """The result of a call: `success`, `error` or `denied`."""
 
     tool_use_id: str
     tool_name: str
@@ -90,7 +90,7 @@ class ToolResult(_Payload, frozen=True, kw_only=True):
 
 
 class PermissionRequest(_Payload, frozen=True, kw_only=True):
-    """Somebody must allow a call; the run waits."""
+    """A call needs permission; the run waits."""
 
     tool_name: str
     tool_use_id: str
@@ -99,7 +99,7 @@ class PermissionRequest(_Payload, frozen=True, kw_only=True):
 
 
 class Error(_Payload, frozen=True, kw_only=True):
-    """Something went wrong; where `recoverable`, the run goes on."""
+    """Something went wrong. The run continues if `recoverable`."""
 
     message: str
     recoverable: bool
@@ -117,16 +117,16 @@ class Done(_Payload, frozen=True, kw_only=True):
 
 
 class Metadata(_Payload, frozen=True, kw_only=True):
-    """What geminids knows besides; nobody needs it to understand an event."""
+    """Details that geminids adds; all are optional for readers."""
 
     run_id: str | None = None
     cli_version: str | None = None
     lane: str | None = None
     approval: str | None = None
     parent_tool_use_id: str | None = None
-    """The call whose subagent thought or did it."""
+    """The call of the subagent that the event belongs to."""
     input: dict[str, Any] | None = None
-    """With a result: what the call was given, where that was not known when it began (warm lane)."""
+    """With a result: the input of the call, if it was not known at its start (warm transport)."""
     cancelled: bool | None = None
     exit_code: int | None = None
     changes: tuple[Change, ...] | None = None
@@ -140,7 +140,9 @@ class Metadata(_Payload, frozen=True, kw_only=True):
 
 
 class AgentEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """One event of any agent. `payload` is one of the nine, or for `<namespace>:<name>` whatever that has.
+    """One event of any agent.
+
+    `payload` is one of the nine, or any value for a type `<namespace>:<name>`.
 
     >>> event = AgentEvent(type="text", agent="a", timestamp=1, session_id="s", payload=Text(content="hi"))
     >>> encode_agent_event(event)
@@ -183,27 +185,30 @@ _decoder = msgspec.json.Decoder(_Line)
 
 
 def encode_agent_event(event: AgentEvent) -> bytes:
-    """One event as one line of JSON, without the newline."""
+    """Encode an event as a line of JSON, without the newline."""
     return encode_json(event)
 
 
 def decode_agent_event(line: bytes | str) -> AgentEvent:
-    """The event in a line, its payload typed; raises `msgspec.MsgspecError` for a line that has none."""
-    read = _decoder.decode(line)
-    payload = msgspec.json.decode(read.payload, type=PAYLOADS.get(read.type, Any))
+    """Decode an event with its typed payload.
+
+    Raises `msgspec.MsgspecError` if the line is no event.
+    """
+    fields = _decoder.decode(line)
+    payload = msgspec.json.decode(fields.payload, type=PAYLOADS.get(fields.type, Any))
     return AgentEvent(
-        type=read.type,
-        agent=read.agent,
-        timestamp=read.timestamp,
-        session_id=read.session_id,
+        type=fields.type,
+        agent=fields.agent,
+        timestamp=fields.timestamp,
+        session_id=fields.session_id,
         payload=payload,
-        metadata=read.metadata,
-        role=read.role,
+        metadata=fields.metadata,
+        role=fields.role,
     )
 
 
 def is_agent_event(value: Any) -> bool:
-    """Whether a decoded JSON value is an event: four fields of the right type, and the key `payload`.
+    """Whether a JSON value is an event: four fields of the right type, and the key `payload`.
 
     >>> is_agent_event({"type": "text", "agent": "a", "timestamp": 1, "sessionId": "s", "payload": None})
     True

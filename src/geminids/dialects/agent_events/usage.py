@@ -1,4 +1,4 @@
-"""Tokens of a run as SubLang's `done` tells them: exact counts, and whether every request is in them."""
+"""Tokens of a run for SubLang's `done`: exact counts, and whether they include every request."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from geminids.events.model import Finished, ModelUsage, TokensUsed, Usage
 
 __all__ = ["AgentUsage", "Input", "Money", "Output", "Record", "TokenUsage", "Tokens", "cost_of", "tokens_of"]
 
-_MOST = 2**53 - 1  # what JSON's readers keep exactly
+_MOST = 2**53 - 1  # the largest integer that JavaScript's JSON reader keeps exactly
 
 
 class Input(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
-    """Tokens that went in. `total` has the cached ones in it."""
+    """Input tokens. `total` includes cached tokens."""
 
     total: int
     uncached: int | None = None
@@ -23,7 +23,7 @@ class Input(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=
 
 
 class Output(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """Tokens that came out. `total` has the thinking in it."""
+    """Output tokens. `total` includes thinking."""
 
     total: int
     visible: int | None = None
@@ -31,14 +31,14 @@ class Output(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class TokenUsage(msgspec.Struct, frozen=True):
-    """What went in and what came out."""
+    """Input and output tokens."""
 
     input: Input
     output: Output
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The tokens of one request, or of several of one model where single ones are not known."""
+    """The tokens of one request, or of all requests of a model if single ones are not known."""
 
     model: str | None = None
     provider: str | None = None
@@ -47,7 +47,10 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Tokens(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`complete`: every request of the run is in it; `partial`: each number is true, a request may be missing."""
+    """The tokens of a run.
+
+    `complete` includes every request; `partial` has exact numbers, but a request may be missing.
+    """
 
     coverage: str
     totals: TokenUsage
@@ -55,7 +58,7 @@ class Tokens(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Money(msgspec.Struct, frozen=True):
-    """What a run costs; `agent-estimate`: by the prices that the agent's side knows, not by a bill."""
+    """The cost of a run; `agent-estimate`: computed from known prices, not from a bill."""
 
     amount: float
     currency: str = "USD"
@@ -63,7 +66,7 @@ class Money(msgspec.Struct, frozen=True):
 
 
 class AgentUsage(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """The usage of a run: distinct tool calls, tokens where true counts exist, and money where it is known."""
+    """The usage of a run: distinct tool calls, and tokens and cost if they are known."""
 
     tool_uses: int
     tokens: Tokens | None = None
@@ -71,7 +74,7 @@ class AgentUsage(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
 
 
 def cost_of(finished: Finished) -> Money | None:
-    """What is paid for a run, where that is known."""
+    """The cost of a run, if it is known."""
     usd = finished.cost.usd if finished.cost is not None else None
     return None if usd is None else Money(float(usd))
 
@@ -79,33 +82,37 @@ def cost_of(finished: Finished) -> Money | None:
 def tokens_of(
     finished: Finished, requests: Sequence[TokensUsed], *, failed_request: bool = False
 ) -> Tokens | None:
-    """The tokens of a run, one record a response; None if no request has a count that is known to be true.
+    """The tokens of a run, one record per response; None if no request has a reliable count.
 
-    `failed_request`: the API refused one on the way. The format calls such a run `partial`.
+    `failed_request`: the API refused a request during the run. The format calls such a run
+    `partial`.
     """
     usage = finished.usage
     answered = [request for request in requests if not request.is_http_error]
     if usage is not None and answered and finished.attempts == 1 and _disagree(usage, answered):
         return None
     counts: Sequence[TokensUsed | ModelUsage] = answered or _by_model(usage)
-    records = tuple(record for one in counts if (record := _record(one)) is not None)
+    records = tuple(record for count in counts if (record := _record(count)) is not None)
     if not records:
         return None
     totals = _summed([record.tokens for record in records])
     if totals is None or (failed_request and totals.input.total == totals.output.total == 0):
-        return None  # nothing was answered: these zeros were not measured
-    # Only the gateway counts requests, and only its sums prove that none is missing.
+        return None  # no request was answered, so the zeros are not measurements
+    # Only the gateway counts requests, so only its sums prove that none is missing.
     counted = usage is not None and usage.requests is not None
     complete = counted and not failed_request and len(records) == len(counts)
     return Tokens("complete" if complete else "partial", totals, records)
 
 
 def _disagree(usage: Usage, requests: Sequence[TokensUsed]) -> bool:
-    """Whether the requests are other than the CLI's own sums, without the gateway: one of the two is wrong then."""
+    """Whether the requests and the CLI's own sums differ.
+
+    Without the gateway this is possible, and one of them is wrong.
+    """
     for name in ("input", "output"):
-        whole = getattr(usage, name)
-        parts = [getattr(one, name) for one in requests]
-        if whole is not None and None not in parts and sum(parts) != whole:
+        total = getattr(usage, name)
+        counts = [getattr(request, name) for request in requests]
+        if total is not None and None not in counts and sum(counts) != total:
             return True
     return False
 
@@ -115,7 +122,7 @@ def _by_model(usage: Usage | None) -> Sequence[ModelUsage]:
 
 
 def _record(count: TokensUsed | ModelUsage) -> Record | None:
-    """One record; None where a part of a total is not known, or is no count at all."""
+    """One record; None if a part of a total is unknown or out of range."""
     if count.input is None or count.tool is None or count.output is None or count.thinking is None:
         return None
     if isinstance(count, ModelUsage) and count.unknown:
@@ -136,20 +143,23 @@ def _record(count: TokensUsed | ModelUsage) -> Record | None:
 
 
 def _summed(parts: Sequence[TokenUsage]) -> TokenUsage | None:
-    """Member by member; a detail that one of them does not know is not known of all. None where it is too much."""
-    total_in, total_out = sum(one.input.total for one in parts), sum(one.output.total for one in parts)
+    """Sum each field; a detail is None if a part does not have it.
+
+    Return None if a total is too large.
+    """
+    total_in, total_out = sum(part.input.total for part in parts), sum(part.output.total for part in parts)
     if max(total_in, total_out) > _MOST:
         return None
     return TokenUsage(
         Input(
             total_in,
-            _known_sum(one.input.uncached for one in parts),
-            _known_sum(one.input.cache_read for one in parts),
+            _known_sum(part.input.uncached for part in parts),
+            _known_sum(part.input.cache_read for part in parts),
         ),
         Output(
             total_out,
-            _known_sum(one.output.visible for one in parts),
-            _known_sum(one.output.reasoning for one in parts),
+            _known_sum(part.output.visible for part in parts),
+            _known_sum(part.output.reasoning for part in parts),
         ),
     )
 

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from geminids.dialects.atif.document import trajectory
-from geminids.dialects.atif.live import Speaker
+from geminids.dialects.atif.encoder import Encoder
 
-__all__ = ["Speaker", "trajectory"]
+__all__ = ["Encoder", "trajectory"]

@@ -28,16 +28,16 @@ _NOTES = (
 def trajectory(
     messages: Iterable[Message], *, session_id: str, agents: Agents | None = None, version: str = "unknown"
 ) -> Iterator[bytes]:
-    """The document, piece by piece, so that a big session need not fit into memory.
+    """Yield the document piece by piece, so that a big session need not fit into memory.
 
-    `version` is the CLI's: the session file does not tell it. Raises SessionError, before the first piece, where
-    there is not one message.
+    `version` is the CLI's version, which the session file does not contain. Raises SessionError
+    before the first piece if the session has no messages.
     """
     document = _Document(session_id, agents, version)
     steps = document.steps(messages)
     first = next(steps, None)
     if first is None:
-        raise SessionError("the session has no messages: ATIF demands one step at least")
+        raise SessionError("the session has no messages: an ATIF document needs at least one")
     yield msgspec.json.encode({"schema_version": VERSION, "session_id": session_id})[:-1]
     yield b',"steps":[' + msgspec.json.encode(first)
     for step in steps:
@@ -50,7 +50,7 @@ def trajectory(
 
 
 class _Document:
-    """One trajectory: its steps, and what is only known when they are through."""
+    """One trajectory: its steps, and the totals that are known after the last step."""
 
     def __init__(self, session_id: str, agents: Agents | None, version: str) -> None:
         self._agents = agents
@@ -63,14 +63,14 @@ class _Document:
         self.embeds = False
 
     def steps(self, messages: Iterable[Message]) -> Iterator[dict[str, Any]]:
-        for said, answers in exchanges(messages):
-            step = self._step(said, list(calls_of(said, answers)))
+        for record, answers in exchanges(messages):
+            step = self._step(record, list(calls_of(record, answers)))
             if step is not None:
                 self._steps += 1
                 yield {"step_id": self._steps, **step}
 
     def embedded(self) -> Iterator[dict[str, Any]]:
-        """The subagents whose calls were met, theirs too, and at last those that no call has named."""
+        """The subagents of all calls, nested ones too, and then those that no call names."""
         while self._waiting:
             agent = next(iter(self._waiting))
             yield self._embedded(agent, *self._waiting.pop(agent))
@@ -80,59 +80,63 @@ class _Document:
 
     def _embedded(self, agent: str, name: str, file: Path) -> dict[str, Any]:
         self.embeds = True
-        # Each by itself: a step may be as deep as JSON can be.
+        # Encode each separately: a step may already have the greatest depth that JSON allows.
         steps = [msgspec.Raw(msgspec.json.encode(step)) for step in self.steps_of(file)]
         return {
             "schema_version": VERSION,
             "trajectory_id": agent,
             "session_id": self._session_id,
             "agent": {"name": name, "version": self._version},
-            # A reference demands a document, and a document one step.
+            # A reference needs a document, and a document needs a step.
             "steps": steps or [{"step_id": 1, "source": "system", "message": ""}],
         }
 
     def steps_of(self, file: Path) -> Iterator[dict[str, Any]]:
-        mine, self._steps = self._steps, 0
+        outer, self._steps = self._steps, 0
         try:
             yield from self.steps(open_journal(file).messages)
         except OSError:
-            pass  # gone meanwhile
+            pass  # the file was removed meanwhile
         finally:
-            self._steps = mine
+            self._steps = outer
 
     def rest(self) -> dict[str, Any]:
-        known = {"model_name": self._model} if self._model else {}
+        model = {"model_name": self._model} if self._model else {}
         totals = {f"total_{name}": number for name, number in self._totals.items()}
         return {
-            "agent": {"name": "gemini-cli", "version": self._version, **known},
+            "agent": {"name": "gemini-cli", "version": self._version, **model},
             "final_metrics": {**totals, "total_steps": self._steps},
             "notes": _NOTES,
         }
 
-    def _step(self, said: Message, calls: list[ToolCall]) -> dict[str, Any] | None:
-        if said.type == "gemini":
-            body = {"source": "agent", "message": said.text, **self._of_agent(said)}
-        elif said.is_prompt:
-            body = {"source": "user", "message": said.text}
+    def _step(self, record: Message, calls: list[ToolCall]) -> dict[str, Any] | None:
+        if record.type == "gemini":
+            body = {"source": "agent", "message": record.text, **self._agent_fields(record)}
+        elif record.is_prompt:
+            body = {"source": "user", "message": record.text}
         else:
-            body = {"source": "system", "message": "" if said.is_tool_results else said.text}
+            body = {"source": "system", "message": "" if record.is_tool_results else record.text}
             if not body["message"] and not calls:
                 return None
         if calls:
-            body |= self._called(calls, is_agent=said.type == "gemini")
-        stamp = {"timestamp": said.timestamp} if _is_time(said.timestamp) else {}
-        media = [kind for part in _parts(said.content) if (kind := _media_type(part))]
-        return {**stamp, **body, "extra": {"message_id": said.id, **({"media": media} if media else {})}}
+            body |= self._call_fields(calls, is_agent=record.type == "gemini")
+        timestamp = {"timestamp": record.timestamp} if _is_time(record.timestamp) else {}
+        media = [kind for part in _parts(record.content) if (kind := _media_type(part))]
+        return {
+            **timestamp,
+            **body,
+            "extra": {"message_id": record.id, **({"media": media} if media else {})},
+        }
 
-    def _of_agent(self, said: Message) -> dict[str, Any]:
+    def _agent_fields(self, record: Message) -> dict[str, Any]:
         body: dict[str, Any] = {}
-        if said.model:
-            self._model = self._model or said.model
-            body["model_name"] = said.model
-        thoughts = [f"{subject}: {text}" if subject else text for subject, text in thoughts_of(said)]
+        if record.model:
+            self._model = self._model or record.model
+            body["model_name"] = record.model
+        thoughts = [f"{subject}: {text}" if subject else text for subject, text in thoughts_of(record)]
         if thoughts:
             body["reasoning_content"] = "\n".join(thoughts)
-        if (used := said.tokens) is not None:
+        if (used := record.tokens) is not None:
             metrics = {
                 "prompt_tokens": used.input + used.tool,
                 "completion_tokens": used.output + used.thoughts,
@@ -144,37 +148,37 @@ class _Document:
             body |= {"metrics": {**metrics, "extra": extra}, "llm_call_count": 1}
         return body
 
-    def _called(self, calls: list[ToolCall], *, is_agent: bool) -> dict[str, Any]:
-        """Calls and results; a result whose call is gone stands alone, in a step of the system."""
+    def _call_fields(self, calls: list[ToolCall], *, is_agent: bool) -> dict[str, Any]:
+        """Calls and results. A result without its call is in a step of the system."""
         ids = [call.id or f"call_{number}" for number, call in enumerate(calls, 1)]
         results = [self._result(name, call, is_agent) for name, call in zip(ids, calls, strict=True)]
-        observation = {"observation": {"results": [one for one in results if one is not None]}}
-        told: dict[str, Any] = observation if observation["observation"]["results"] else {}
+        observation = {"observation": {"results": [result for result in results if result is not None]}}
+        fields: dict[str, Any] = observation if observation["observation"]["results"] else {}
         if is_agent:
-            told["tool_calls"] = [
+            fields["tool_calls"] = [
                 {"tool_call_id": name, "function_name": call.name or "unknown", "arguments": call.args}
                 for name, call in zip(ids, calls, strict=True)
             ]
-        return told
+        return fields
 
     def _result(self, name: str, call: ToolCall, is_agent: bool) -> dict[str, Any] | None:
-        told: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
         if call.result:
-            told["content"] = _content(call.result)
+            fields["content"] = _content(call.result)
         file = self._agents.take(call.agent_id) if self._agents else None
         if file is not None and call.agent_id:
             agent = call.args.get("agent_name")
             self._waiting[call.agent_id] = (agent if isinstance(agent, str) and agent else call.name, file)
-            told["subagent_trajectory_ref"] = [{"trajectory_id": call.agent_id}]
-        if not told:
+            fields["subagent_trajectory_ref"] = [{"trajectory_id": call.agent_id}]
+        if not fields:
             return None
         if call.status in ("error", "cancelled"):
-            told["extra"] = {"status": call.status}
-        return {"source_call_id": name, **told} if is_agent else told
+            fields["extra"] = {"status": call.status}
+        return {"source_call_id": name, **fields} if is_agent else fields
 
 
 def _content(result: Any) -> str:
-    """What the model was told, as a text."""
+    """The result that the model got, as text."""
     for part in _parts(result):
         answer = part.get("functionResponse") if isinstance(part, dict) else None
         response = answer.get("response") if isinstance(answer, dict) else None
@@ -193,8 +197,8 @@ def _media_type(part: Any) -> str | None:
     return kind if isinstance(kind, str) else None
 
 
-def _is_time(stamp: str) -> bool:
+def _is_time(timestamp: str) -> bool:
     try:
-        return datetime.fromisoformat(stamp).tzinfo is not None
+        return datetime.fromisoformat(timestamp).tzinfo is not None
     except ValueError:
         return False

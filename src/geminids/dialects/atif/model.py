@@ -1,4 +1,4 @@
-"""The parts of an ATIF document (Agent Trajectory Interchange Format, v1.8) that a run's events can fill."""
+"""ATIF documents (Agent Trajectory Interchange Format, v1.8): the fields that events can fill."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ VERSION = "ATIF-v1.8"
 
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Unknown keys are refused by its validator, and nulls are left out."""
+    """Nulls are omitted. ATIF's validator refuses unknown keys."""
 
 
 class Reference(_Part, frozen=True, kw_only=True):
@@ -31,7 +31,7 @@ class Reference(_Part, frozen=True, kw_only=True):
 
 
 class Observed(_Part, frozen=True, kw_only=True):
-    """What a call gave; `source_call_id` is a call of the same step."""
+    """The result of a call; `source_call_id` is a call of the same step."""
 
     source_call_id: str
     content: str | None = None
@@ -51,7 +51,7 @@ class Call(_Part, frozen=True, kw_only=True):
 
 
 class Metrics(_Part, frozen=True, kw_only=True):
-    """Tokens of a step's requests: prompt tokens with the cached ones and those of tools, completion with thinking."""
+    """Tokens of a step: prompt with cached tokens and tool prompts, completion with thinking."""
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
@@ -90,7 +90,7 @@ class FinalMetrics(_Part, frozen=True, kw_only=True):
 
 
 class Trajectory(_Part, frozen=True, kw_only=True):
-    """One document; an embedded one is a subagent's and has a `trajectory_id`. Its steps are written already."""
+    """One document with encoded steps. That of a subagent is embedded and has a `trajectory_id`."""
 
     schema_version: str
     trajectory_id: str | None = None

@@ -1,4 +1,4 @@
-"""The steps of one trajectory, gathered from events: each of them is an answer of the model with its calls."""
+"""Builds the steps of a trajectory from events. A step is an answer of the model with its calls."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from geminids.events.model import (
     Usage,
 )
 
-__all__ = ["Answer", "Called", "encoded", "metrics_of", "moment", "totals_of"]
+__all__ = ["Answer", "CallState", "encoded", "iso_timestamp", "metrics_of", "totals_of"]
 
 _COUNTED = ("input", "cached", "output", "thinking", "tool")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class Called(msgspec.Struct):
-    """A call, and what became of it as far as that is known."""
+class CallState(msgspec.Struct):
+    """A tool call and what is known about it so far."""
 
     started: ToolStarted | ToolFinished
     finished: ToolFinished | None = None
@@ -52,31 +52,37 @@ class Called(msgspec.Struct):
         return self.finished is not None
 
     def arguments(self) -> dict[str, Any] | None:
-        """On the warm lane they are known when the call has ended; of a refused command, the question tells it."""
-        known = self.started.input or (self.finished.input if self.finished else None) or self.started.input
-        return known if known is not None or self.command is None else {"command": self.command}
+        """The input of the call.
+
+        The warm transport reports it when the call ends. That of a denied command is in the
+        permission request only.
+        """
+        arguments = (
+            self.started.input or (self.finished.input if self.finished else None) or self.started.input
+        )
+        return arguments if arguments is not None or self.command is None else {"command": self.command}
 
     def call(self) -> Call:
-        given = self.arguments()
+        arguments = self.arguments()
         extra: dict[str, Any] = {}
-        if given is None and isinstance(self.started, ToolStarted):
-            extra["title"] = self.started.title  # all that is known of what it wanted
+        if arguments is None and isinstance(self.started, ToolStarted):
+            extra["title"] = self.started.title  # the only known description of the call
         if self.decided is not None:
-            told = {"decision": self.decided.decision, "by": self.decided.by, "reason": self.decided.reason}
-            extra["permission"] = {name: value for name, value in told.items() if value is not None}
+            fields = {"decision": self.decided.decision, "by": self.decided.by, "reason": self.decided.reason}
+            extra["permission"] = {name: value for name, value in fields.items() if value is not None}
         return Call(
             tool_call_id=self.id,
             function_name=self.started.name or "unknown",
-            arguments=given or {},
+            arguments=arguments or {},
             extra=extra or None,
         )
 
     def observed(self) -> Observed | None:
-        """What the call gave; None where nothing is known of it."""
+        """The result; None if the call has not ended."""
         end = self.finished
         if end is None:
             return None
-        told = {
+        details = {
             "status": None if end.status == "ok" else end.status,
             "exit_code": end.exit_code,
             "duration_ms": end.duration_ms,
@@ -84,40 +90,43 @@ class Called(msgspec.Struct):
         return Observed(
             source_call_id=end.id,
             content=end.output if end.status == "ok" else (end.error or end.output),
-            extra={name: value for name, value in told.items() if value is not None} or None,
+            extra={name: value for name, value in details.items() if value is not None} or None,
         )
 
 
-class Written:
-    """A call that is over, as it will stand in the document: a tenth of what its events take in memory."""
+class EncodedCall:
+    """A finished call as JSON: takes a tenth of the memory of its events."""
 
-    __slots__ = ("_call", "_seen", "id")
+    __slots__ = ("_call", "_result", "id")
     is_over = True
 
-    def __init__(self, called: Called) -> None:
-        self.id = called.id
-        self._call = _encoded(called.call())
-        self._seen = encode_json(called.observed())  # it is over: there is something
+    def __init__(self, call: CallState) -> None:
+        self.id = call.id
+        self._call = _encoded(call.call())
+        self._result = encode_json(call.observed())  # not None: the call has ended
 
     def call(self) -> msgspec.Raw:
         return msgspec.Raw(self._call)
 
     def observed(self) -> msgspec.Raw:
-        return msgspec.Raw(self._seen)
+        return msgspec.Raw(self._result)
 
 
 class Answer:
-    """What the model thought, said and called in one turn; of a subagent, between two rounds of tools."""
+    """The model's thoughts, text and calls in one turn.
 
-    __slots__ = ("at", "calls", "said", "text", "thoughts", "tokens", "turn")
+    For a subagent: between two rounds of tools.
+    """
+
+    __slots__ = ("at", "calls", "closed_text", "text", "thoughts", "tokens", "turn")
 
     def __init__(self, at: int, turn: int) -> None:
         self.at = at
         self.turn = turn
-        self.said = ""
+        self.closed_text = ""
         self.text: StringIO | None = None
         self.thoughts: list[str] = []
-        self.calls: list[Called | Written] = []
+        self.calls: list[CallState | EncodedCall] = []
         self.tokens: list[TokensUsed] = []
 
     def think(self, thought: Thought) -> None:
@@ -127,62 +136,70 @@ class Answer:
         self.text = StringIO(newline="")
         return self.text
 
-    def write(self, agents: Collection[str]) -> list[Called]:
-        """Make it small, since the next one has begun; the calls that need not be known any more.
+    def compact(self, agents: Collection[str]) -> list[CallState]:
+        """Free memory once the next answer has begun, and return the calls that were encoded.
 
-        What comes late is added all the same.
+        Later events are still added.
         """
         if self.text is not None:
-            self.said, self.text = self.said + self.text.getvalue(), None
-        written = []
-        for place, call in enumerate(self.calls):
-            if isinstance(call, Called) and call.is_over and call.id not in agents and not _is_agent(call):
-                self.calls[place] = Written(call)
-                written.append(call)
-        return written
+            self.closed_text, self.text = self.closed_text + self.text.getvalue(), None
+        encoded_calls = []
+        for index, call in enumerate(self.calls):
+            if isinstance(call, CallState) and call.is_over and call.id not in agents and not _is_agent(call):
+                self.calls[index] = EncodedCall(call)
+                encoded_calls.append(call)
+        return encoded_calls
 
     @property
     def is_over(self) -> bool:
-        """Whether all that was called here has ended: what a subagent does next is its next answer."""
-        return bool(self.calls) and all(one.is_over for one in self.calls)
+        """Whether all calls have ended.
+
+        The next event of a subagent then belongs to its next answer.
+        """
+        return bool(self.calls) and all(call.is_over for call in self.calls)
 
     def step(self, number: int, agents: Collection[str], discarded: Collection[int] = ()) -> Step:
-        """The step of it; `agents` are the calls that have a trajectory of their own, `discarded` the requests whose
-        answers the CLI did not use."""
+        """The answer as a step.
+
+        `agents`: the calls with a trajectory of their own; `discarded`: requests whose answers the
+        CLI did not use.
+        """
         unused = [used.request for used in self.tokens if used.request in discarded]
-        results = [seen for one in self.calls if (seen := _seen(one, agents)) is not None]
+        results = [result for call in self.calls if (result := _result(call, agents)) is not None]
         return Step(
             step_id=number,
-            timestamp=moment(self.at),
+            timestamp=iso_timestamp(self.at),
             source="agent",
-            message=self.said + self.text.getvalue() if self.text else self.said,
+            message=self.closed_text + self.text.getvalue() if self.text else self.closed_text,
             model_name=next((used.model for used in self.tokens if used.model), None),
             reasoning_content="\n".join(self.thoughts) or None,
             metrics=metrics_of(self.tokens),
             llm_call_count=len(self.tokens) or None,
             observation=Observation(results=results) if results else None,
-            tool_calls=[one.call() for one in self.calls] or None,
+            tool_calls=[call.call() for call in self.calls] or None,
             extra={"turn": self.turn, **({"discarded_requests": unused} if unused else {})},
         )
 
 
-def _is_agent(called: Called) -> bool:
-    """Whether what a subagent did may still be told."""
-    return isinstance(called.started, ToolStarted) and called.started.kind == "agent"
+def _is_agent(call: CallState) -> bool:
+    """Whether the call is a subagent, whose events may still come."""
+    return isinstance(call.started, ToolStarted) and call.started.kind == "agent"
 
 
-def _seen(called: Called | Written, agents: Collection[str]) -> Observed | msgspec.Raw | None:
-    seen = called.observed()
-    if called.id not in agents:
-        return seen
-    if isinstance(seen, msgspec.Raw):
-        seen = msgspec.json.decode(seen, type=Observed)
-    mine = [Reference(trajectory_id=called.id)]
-    return msgspec.structs.replace(seen or Observed(source_call_id=called.id), subagent_trajectory_ref=mine)
+def _result(call: CallState | EncodedCall, agents: Collection[str]) -> Observed | msgspec.Raw | None:
+    result = call.observed()
+    if call.id not in agents:
+        return result
+    if isinstance(result, msgspec.Raw):
+        result = msgspec.json.decode(result, type=Observed)
+    references = [Reference(trajectory_id=call.id)]
+    return msgspec.structs.replace(
+        result or Observed(source_call_id=call.id), subagent_trajectory_ref=references
+    )
 
 
 def metrics_of(tokens: Sequence[TokensUsed]) -> Metrics | None:
-    """The tokens of some requests together; left out if those of one are not known."""
+    """The summed tokens of requests; omitted if those of one request are unknown."""
     if not tokens:
         return None
     if unknown := sum(used.input is None for used in tokens):
@@ -200,7 +217,10 @@ def metrics_of(tokens: Sequence[TokensUsed]) -> Metrics | None:
 
 
 def totals_of(usage: Usage, steps: int) -> FinalMetrics:
-    """The tokens of a whole run. If a request has unknown tokens, `extra` has the sums of the others."""
+    """The tokens of a whole run.
+
+    If a request has unknown tokens, `extra` has the sums of the others.
+    """
     parts = {"input": usage.input, "output": usage.output, "thinking": usage.thinking, "tool": usage.tool}
     prompt, completion = added(usage.input, usage.tool), added(usage.output, usage.thinking)
     total = {"total_tokens": usage.total if prompt is None or completion is None else None}
@@ -219,17 +239,17 @@ def totals_of(usage: Usage, steps: int) -> FinalMetrics:
     )
 
 
-def _parts(told: dict[str, int | None], sums: dict[str, int | None]) -> dict[str, int]:
-    """What is known of a sum that is not: input without tool prompts, output without thinking."""
+def _parts(counts: dict[str, int | None], sums: dict[str, int | None]) -> dict[str, int]:
+    """Add the known part of an unknown sum: input without tool prompts, output without thinking."""
     if sums["tool"] is None:
-        told["input_tokens"] = sums["input"]
+        counts["input_tokens"] = sums["input"]
     if sums["thinking"] is None:
-        told["output_tokens"] = sums["output"]
-    return {name: number for name, number in told.items() if number is not None}
+        counts["output_tokens"] = sums["output"]
+    return {name: number for name, number in counts.items() if number is not None}
 
 
 def added(*numbers: int | None) -> int | None:
-    """The sum; unknown where one of them is.
+    """The sum; None if a number is None.
 
     >>> added(1, 2), added(1, None, 2), added(None)
     (3, None, None)
@@ -237,20 +257,20 @@ def added(*numbers: int | None) -> int | None:
     return None if None in numbers else sum(filter(None, numbers))
 
 
-def moment(at: int) -> str | None:
-    """Unix ms as ISO 8601; None for a time that no calendar has.
+def iso_timestamp(at: int) -> str | None:
+    """Unix milliseconds as ISO 8601; None if the time is out of range.
 
-    >>> moment(1_794_800_000_123)
+    >>> iso_timestamp(1_794_800_000_123)
     '2026-11-16T03:33:20.123Z'
     """
     second, ms = divmod(at, 1000)
-    day = _second(second)
-    return None if day is None else f"{day}.{ms:03}Z"
+    time = _second(second)
+    return None if time is None else f"{time}.{ms:03}Z"
 
 
 @lru_cache(maxsize=8)
 def _second(at: int) -> str | None:
-    """Kept for the steps of the same second."""
+    """Cached for the steps of the same second."""
     try:
         return (_EPOCH + timedelta(seconds=at)).isoformat()[:19]
     except (OverflowError, ValueError):
@@ -258,13 +278,13 @@ def _second(at: int) -> str | None:
 
 
 def encoded(step: Step) -> msgspec.Raw:
-    """A step by itself; arguments that are as deep as JSON can be may not fit in here, and are left out then."""
+    """Encode a step; arguments that are nested too deeply are omitted."""
     try:
         return msgspec.Raw(encode_json(step))
     except RecursionError:
         calls = [
-            one if isinstance(one, msgspec.Raw) else msgspec.structs.replace(one, arguments={})
-            for one in step.tool_calls or ()
+            call if isinstance(call, msgspec.Raw) else msgspec.structs.replace(call, arguments={})
+            for call in step.tool_calls or ()
         ]
         return msgspec.Raw(encode_json(msgspec.structs.replace(step, tool_calls=calls)))
 

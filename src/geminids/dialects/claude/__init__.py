@@ -1,4 +1,4 @@
-"""Claude's formats: messages of a conversation, the live lines of a run, the transcript that Claude Code stores."""
+"""Claude's formats: messages of a conversation, live lines of a run, session files."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
         message,
         messages,
     )
+    from geminids.dialects.claude.encoder import Encoder
     from geminids.dialects.claude.execute_result import Executed, executed
-    from geminids.dialects.claude.live import Speaker
-    from geminids.dialects.claude.stored import transcript
+    from geminids.dialects.claude.session_file import transcript
 
 __all__ = [
     "Block",
     "ClaudeMessage",
+    "Encoder",
     "Executed",
     "Image",
     "Source",
-    "Speaker",
     "Text",
     "Thinking",
     "ToolResult",
@@ -45,9 +45,9 @@ __all__ = [
 
 _HOME = {
     "Executed": "execute_result",
-    "Speaker": "live",
+    "Encoder": "encoder",
     "executed": "execute_result",
-    "transcript": "stored",
+    "transcript": "session_file",
 }
 
 

@@ -72,7 +72,10 @@ Block = Text | Thinking | ToolUse | ToolResult | Image
 
 
 class Usage(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    """Tokens of one request. `input_tokens` has the cached ones in it; thinking is in the total, not in the output."""
+    """Tokens of one request.
+
+    Input includes cached tokens; thinking is in the total, but not in the output.
+    """
 
     input_tokens: int
     output_tokens: int
@@ -83,7 +86,7 @@ class Usage(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
 
 class ClaudeMessage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """A message of a conversation; as JSON it is the unified message, with the CLI's own in `_original`."""
+    """A message of a conversation. In JSON, `_original` holds the CLI's own message."""
 
     id: str
     role: str
@@ -96,81 +99,86 @@ class ClaudeMessage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
     @property
     def original(self) -> dict[str, Any]:
-        """The message as the CLI has written it."""
+        """The message as the CLI wrote it."""
         value: dict[str, Any] = value_of(bytes(self.raw))
         return value
 
 
-class Talk(Protocol):
-    """What has messages: a `Conversation` or a `Journal`."""
+class HasMessages(Protocol):
+    """A `Conversation` or a `Journal`."""
 
     @property
     def messages(self) -> Iterable[Message]: ...
 
 
-def messages(conversation: Talk | Iterable[Message], *, everything: bool = False) -> Iterator[ClaudeMessage]:
-    """The messages of a conversation, or of any number of messages, in Claude's format.
+def messages(
+    conversation: HasMessages | Iterable[Message], *, everything: bool = False
+) -> Iterator[ClaudeMessage]:
+    """Convert a conversation, or any messages, to Claude's format.
 
-    What the CLI writes in the user's name (its context, and tool results a second time) is left out, and each call
-    of a session that was made on ACP stands in the answer that made it; with `everything` they are as in the file.
+    Messages that the CLI writes in the user's name (its context, and repeated tool results) are
+    omitted, and a tool call of an ACP session is moved into the answer that made it. `everything`
+    keeps messages and order of the file.
     """
-    given = conversation if isinstance(conversation, Iterable) else conversation.messages
+    records = conversation if isinstance(conversation, Iterable) else conversation.messages
     if everything:
-        yield from map(message, given)
+        yield from map(message, records)
         return
-    told: set[str | None] = set()
-    for one in in_true_order(given):
-        if one.tool_calls:
-            told.update(call.id for call in one.tool_calls if call.result)
-        elif one.type == "user":
-            if one.is_tool_results:
-                answered = _ids(one.parts)
-                if answered <= told:
+    answered: set[str | None] = set()
+    for record in in_true_order(records):
+        if record.tool_calls:
+            answered.update(call.id for call in record.tool_calls if call.result)
+        elif record.type == "user":
+            if record.is_tool_results:
+                ids = _ids(record.parts)
+                if ids <= answered:
                     continue
-                told |= answered
-            elif one.is_injected:
+                answered |= ids
+            elif record.is_injected:
                 continue
-        yield message(one)
+        yield message(record)
 
 
-def message(said: Message) -> ClaudeMessage:
-    """One message in Claude's format.
+def message(record: Message) -> ClaudeMessage:
+    """Convert one message to Claude's format.
 
     >>> from geminids.gemini.protocol.journal.records import decode_record
     >>> message(decode_record(b'{"id":"m1","type":"user","content":"hello"}')).content
     [Text(text='hello')]
     """
-    content = said.content
-    blocks: list[Block] = [Thinking(f"{one.subject}: {one.description}") for one in said.thoughts]
-    for call in said.tool_calls:
+    content = record.content
+    blocks: list[Block] = [
+        Thinking(f"{thought.subject}: {thought.description}") for thought in record.thoughts
+    ]
+    for call in record.tool_calls:
         blocks += results_of(call)
     if type(content) is str:
         if content and not content.isspace():
             blocks.append(Text(content))
     else:
-        blocks = _with_parts(blocks, said)
+        blocks = _with_parts(blocks, record)
     return ClaudeMessage(
-        said.id,
-        "user" if said.type == "user" else "assistant",
+        record.id,
+        "user" if record.type == "user" else "assistant",
         blocks or (content if type(content) is str else ""),
-        milliseconds(said.timestamp),
+        milliseconds(record.timestamp),
         "gemini",
-        said.model,
-        None if said.tokens is None else _usage(said.tokens),
-        msgspec.Raw(said.raw),
+        record.model,
+        None if record.tokens is None else _usage(record.tokens),
+        msgspec.Raw(record.raw),
     )
 
 
-def as_dict(said: ClaudeMessage) -> dict[str, Any]:
-    """A message as plain JSON values, `_original` among them."""
-    value: dict[str, Any] = value_of(msgspec.json.encode(said))
+def as_dict(message: ClaudeMessage) -> dict[str, Any]:
+    """A message as plain JSON values, including `_original`."""
+    value: dict[str, Any] = value_of(msgspec.json.encode(message))
     return value
 
 
 def results_of(call: ToolCall) -> list[Block]:
-    """A call, and its result where it has one."""
-    name, given = claude_tool(call.name, call.args, call.display_name)
-    use = ToolUse(call.id, name, given)
+    """A call, and its result if there is one."""
+    name, tool_input = claude_tool(call.name, call.args, call.display_name)
+    use = ToolUse(call.id, name, tool_input)
     result = call.result
     if not result:
         return [use]
@@ -178,12 +186,15 @@ def results_of(call: ToolCall) -> list[Block]:
         return [use, ToolResult(call.id, result, call.status == "error")]
     parts = result if isinstance(result, list) else [result]
     answer = parts[0] if len(parts) == 1 else _answer_to(call.id, parts)
-    text, failed = _told(answer)
+    text, failed = _result_text(answer)
     return [use, ToolResult(call.id, text, failed or call.status == "error")]
 
 
 def _answer_to(call_id: str, parts: list[Any]) -> Any:
-    """In a checkpoint each of several parallel calls has the answers to all of them."""
+    """Pick the answer to this call.
+
+    In a checkpoint, each parallel call has the answers to all of them.
+    """
     for part in parts:
         if isinstance(part, dict) and _id(part.get("functionResponse")) == call_id:
             return part
@@ -191,12 +202,12 @@ def _answer_to(call_id: str, parts: list[Any]) -> Any:
 
 
 def _id(answer: Any) -> str | None:
-    found = answer.get("id") if isinstance(answer, dict) else None
-    return found if isinstance(found, str) else None
+    call_id = answer.get("id") if isinstance(answer, dict) else None
+    return call_id if isinstance(call_id, str) else None
 
 
-def _told(part: Any) -> tuple[str, bool]:
-    """What a tool told the model, and whether that is an error."""
+def _result_text(part: Any) -> tuple[str, bool]:
+    """The result that the model got, and whether it is an error."""
     answer = part.get("functionResponse") if isinstance(part, dict) else None
     response = answer.get("response") if isinstance(answer, dict) else None
     if not isinstance(response, dict):
@@ -205,48 +216,48 @@ def _told(part: Any) -> tuple[str, bool]:
     return text_of(output or error or ""), bool(error)
 
 
-def _with_parts(blocks: list[Block], said: Message) -> list[Block]:
-    """What stands in a list of parts: for the most part text, in checkpoints thoughts and calls too."""
+def _with_parts(blocks: list[Block], record: Message) -> list[Block]:
+    """Add the blocks of a list of parts: mostly text; in checkpoints also thoughts and calls."""
     thoughts: list[Block] = []
     calls: list[Block] = []
     images: list[Block] = []
-    for part in said.parts:
+    for part in record.parts:
         if not isinstance(part, dict):
             continue
         if part.get("thought"):
-            if not said.thoughts:
+            if not record.thoughts:
                 thoughts.append(Thinking(_thought(text_of(part.get("text", "")))))
         elif isinstance(call := part.get("functionCall"), dict):
-            if not said.tool_calls:
+            if not record.tool_calls:
                 calls += results_of(_call(call))
         elif isinstance(answer := part.get("functionResponse"), dict):
-            calls.append(ToolResult(_id(answer) or "", *_told(part)))
+            calls.append(ToolResult(_id(answer) or "", *_result_text(part)))
         elif isinstance(data := part.get("inlineData"), dict):
             images += _image(data)
-    text = said.text
+    text = record.text
     return [*thoughts, *blocks, *calls, *([Text(text)] if text and not text.isspace() else ()), *images]
 
 
 def _thought(text: str) -> str:
-    """A thought as the CLI writes it among parts, in the words of a message's own thoughts."""
-    found = _SUBJECT.fullmatch(text)
-    return f"{found[1]}: {found[2]}" if found else text
+    """A thought in a part, formatted like the thoughts of a message."""
+    match = _SUBJECT.fullmatch(text)
+    return f"{match[1]}: {match[2]}" if match else text
 
 
-def _call(given: dict[str, Any]) -> ToolCall:
-    args = given.get("args")
-    name = given.get("name")
+def _call(function_call: dict[str, Any]) -> ToolCall:
+    args = function_call.get("args")
+    name = function_call.get("name")
     return ToolCall(
-        id=_id(given) or "",
+        id=_id(function_call) or "",
         name=name if isinstance(name, str) else "",
         args=args if isinstance(args, dict) else {},
     )
 
 
 def _image(data: dict[str, Any]) -> list[Block]:
-    kind, held = data.get("mimeType"), data.get("data")
-    if isinstance(kind, str) and isinstance(held, str) and kind.startswith("image/"):
-        return [Image(Source(held, kind))]
+    media_type, content = data.get("mimeType"), data.get("data")
+    if isinstance(media_type, str) and isinstance(content, str) and media_type.startswith("image/"):
+        return [Image(Source(content, media_type))]
     return []
 
 
@@ -261,7 +272,7 @@ def _usage(tokens: Tokens) -> Usage:
 
 
 def milliseconds(timestamp: str) -> int:
-    """A time as the CLI writes it, in ms since 1970; 0 for none."""
+    """A time of the CLI in Unix milliseconds; 0 if it is no time."""
     try:
         return round(datetime.fromisoformat(timestamp).timestamp() * 1000)
     except (ValueError, OverflowError):

@@ -1,4 +1,4 @@
-"""How a run ended, as the last line of Claude Code tells it."""
+"""The last line of Claude Code, `result`, from the end of a run."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import NamedTuple
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from geminids.dialects.claude.lines import Denial, ErrorLine, Message, Result, TextBlock, Usage
+from geminids.dialects.claude.line_writer import LineWriter
+from geminids.dialects.claude.model import Denial, ErrorLine, Message, Result, TextBlock, Usage
 from geminids.dialects.claude.usage import cost_of_run, models_of, stop_reason_of, usage_of_run
-from geminids.dialects.claude.voice import Voice
 from geminids.events.model import Finished, ToolFinished, ToolStarted
 
-__all__ = ["Clock", "Ending", "api_error", "result"]
+__all__ = ["Ending", "ToolClock", "api_error", "result"]
 
 NO_END = "the run gave no result"
-# What the API refused, in Claude's words. Such a run has the subtype `success`, and `is_error` says the truth.
+# API failures by Claude's names. The subtype of such a run is `success`; `is_error` is true.
 _API = {
     "auth": "authentication_failed",
     "tier_retired": "billing_error",
@@ -29,74 +29,74 @@ _API = {
 _SUBTYPES = {"max_turns": "error_max_turns", "over_budget": "error_max_budget_usd"}
 
 
-class Clock:
-    """How long tools ran: what is left of a run is the nearest to the time that the API took."""
+class ToolClock:
+    """Measures how long tools ran. The rest of the run is our best estimate of the API time."""
 
     def __init__(self) -> None:
         self._busy = 0
         self._since = 0
         self._running: set[str] = set()
 
-    def begin(self, call: ToolStarted) -> None:
-        # A subagent's own time is the API's for the most part.
+    def start(self, call: ToolStarted) -> None:
+        # The time of a subagent is mostly API time.
         if call.parent is None and call.kind != "agent":
             self._since = self._since if self._running else call.at
             self._running.add(call.id)
 
-    def end(self, call: ToolFinished) -> None:
+    def stop(self, call: ToolFinished) -> None:
         if call.id in self._running:
             self._running.remove(call.id)
             if not self._running:
                 self._busy += max(call.at - self._since, 0)
 
-    def free(self, whole: int) -> int:
-        """The time in which no tool ran."""
-        return max(whole - self._busy, 0)
+    def idle(self, total_ms: int) -> int:
+        """The time without a running tool."""
+        return max(total_ms - self._busy, 0)
 
 
 class Ending(NamedTuple):
-    """What the last line needs beside `Finished`."""
+    """What the last line needs in addition to `Finished`."""
 
-    clock: Clock
+    clock: ToolClock
     duration_ms: int
     turns: int
     denials: list[Denial]
     tool_cut_off: bool
 
 
-def api_error(finished: Finished, voice: Voice) -> ErrorLine | None:
-    """The line before the last where the API has refused: Claude Code says it in the agent's name."""
+def api_error(finished: Finished, writer: LineWriter) -> ErrorLine | None:
+    """The line before `result` if the API failed: an error in the agent's name."""
     kind = finished.failure.kind if finished.failure else ""
     if finished.outcome != "failed" or kind not in _API:
         return None
-    own = voice.line_id()
+    line_id = writer.line_id()
     content: list[TextBlock] = [TextBlock(_reason(finished))]
     message = Message(
-        voice.ids.message(), "message", "assistant", "<synthetic>", [*content], "stop_sequence", "", Usage()
+        writer.ids.message(), "message", "assistant", "<synthetic>", [*content], "stop_sequence", "", Usage()
     )
-    return ErrorLine(message, None, voice.session_id, own, _API[kind])
+    return ErrorLine(message, None, writer.session_id, line_id, _API[kind])
 
 
-def result(finished: Finished | None, ending: Ending, voice: Voice) -> Result:
-    """The last line. What is not known is left out, cost first of all."""
-    whole = ending.duration_ms if finished is None else max(finished.duration_ms, 0)
+def result(finished: Finished | None, ending: Ending, writer: LineWriter) -> Result:
+    """The last line. Unknown fields are omitted, the cost too."""
+    total_ms = ending.duration_ms if finished is None else max(finished.duration_ms, 0)
     line = Result(
         subtype=_subtype(finished),
         is_error=finished is None or finished.outcome != "success",
-        duration_ms=whole,
-        duration_api_ms=ending.clock.free(whole),
+        duration_ms=total_ms,
+        duration_api_ms=ending.clock.idle(total_ms),
         num_turns=ending.turns,
-        session_id=(finished.session_id if finished else None) or voice.session_id,
+        session_id=(finished.session_id if finished else None) or writer.session_id,
         total_cost_usd=cost_of_run(finished),
         usage=usage_of_run(finished),
         model_usage=models_of(finished),
         permission_denials=ending.denials,
         terminal_reason=_terminal_reason(finished, ending.tool_cut_off),
-        uuid=voice.line_id(),
+        uuid=writer.line_id(),
     )
     if finished is not None and finished.outcome == "success":
         value = UNSET if finished.value is None else finished.value
-        # Without the gateway the reason is not known, and nothing speaks against the usual one.
+        # Without the gateway the reason is not known: assume STOP.
         reason = stop_reason_of(finished.finish_reason or "STOP")
         return msgspec.structs.replace(
             line, result=finished.answer, stop_reason=reason or UNSET, structured_output=value

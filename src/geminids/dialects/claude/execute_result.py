@@ -1,4 +1,4 @@
-"""What `execute` of agent-cli-sdk returns: the whole conversation of a run as messages in Claude's format."""
+"""The result of agent-cli-sdk's `execute`: the conversation of a run in Claude's format."""
 
 from __future__ import annotations
 
@@ -51,7 +51,10 @@ class Executed(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_d
 
 
 def executed(events: Iterable[Event], *, json: bool = False) -> Executed:
-    """What `execute` returns for a run with these events; `json` returns the JSON value in its text as `data`."""
+    """What `execute` returns for a run with these events.
+
+    With `json`, `data` is the JSON value in the text.
+    """
     collector = ExecutedCollector()
     for event in events:
         collector.add((event,))
@@ -69,33 +72,33 @@ class ExecutedCollector:
     """Collects the events of a run, and builds `Executed` from them at the end."""
 
     def __init__(self) -> None:
-        self._fold = Accumulator()
-        self._began: dict[int, int] = {}
+        self._accumulator = Accumulator()
+        self._turn_starts: dict[int, int] = {}
         self._started: Started | None = None
         self._finished: Finished | None = None
 
     def add(self, events: Sequence[Event]) -> None:
-        self._fold.add(events)
+        self._accumulator.add(events)
         for event in events:
             if isinstance(event, Started):
                 self._started = event
-                self._began.clear()
+                self._turn_starts.clear()
             elif isinstance(event, Finished):
                 self._finished = event
             elif not isinstance(event, Notice):
-                self._began.setdefault(event.turn, event.at)
+                self._turn_starts.setdefault(event.turn, event.at)
 
     def finish(self, *, json: bool) -> Executed:
-        finished, text = self._finished, self._fold.text
+        finished, text = self._finished, self._accumulator.text
         if finished is None:
             error: str | None = "the run gave no result"
         else:
             error = None if finished.outcome == "success" else finished.reason or finished.outcome
-        known = finished.session_id if finished else self._fold.session_id
+        session_id = finished.session_id if finished else self._accumulator.session_id
         return Executed(
             success=error is None,
             exit_code=_exit_code(finished),
-            session_id=known or "",
+            session_id=session_id or "",
             duration=finished.duration_ms if finished else 0,
             messages=list(self._messages()),
             data=_json_in(text) if json else text,
@@ -109,10 +112,10 @@ class ExecutedCollector:
             raw = msgspec.Raw(encode_event(started))
             yield ClaudeMessage(f"{run_id}-0", "user", [Text(started.prompt)], started.at, "gemini", raw=raw)
         model = started.model if started else None
-        for turn in turns_of(self._fold.text, self._fold.conversation()):
+        for turn in turns_of(self._accumulator.text, self._accumulator.conversation()):
             if _is_refused(turn):
                 continue
-            yield _message(f"{run_id}-{turn.number}", turn, self._began.get(turn.number, 0), model)
+            yield _message(f"{run_id}-{turn.number}", turn, self._turn_starts.get(turn.number, 0), model)
 
 
 def _exit_code(finished: Finished | None) -> int:
@@ -125,19 +128,19 @@ def _exit_code(finished: Finished | None) -> int:
 
 
 def _message(message_id: str, turn: Turn, at: int, model: str | None) -> ClaudeMessage:
-    """One turn: thinking, then each call with its result, then text; what subagents did is no part of it."""
+    """One turn, without its subagents: thinking, then each call with its result, then text."""
     blocks: list[Block] = [
-        Thinking(f"{one.subject}: {one.text}" if one.subject else one.text)
-        for one in turn.thoughts
-        if one.parent is None
+        Thinking(f"{thought.subject}: {thought.text}" if thought.subject else thought.text)
+        for thought in turn.thoughts
+        if thought.parent is None
     ]
     for tool in turn.tools:
         if tool.parent is None:
             blocks += _call(tool)
     if turn.text.strip():
         blocks.append(Text(turn.text))
-    requests = [one for one in turn.tokens if one.role == "main" and not one.is_http_error]
-    served = next((one.model for one in requests if one.model), model)
+    requests = [used for used in turn.tokens if used.role == "main" and not used.is_http_error]
+    served = next((request.model for request in requests if request.model), model)
     return ClaudeMessage(
         message_id, "assistant", blocks or turn.text, at, "gemini", served, _usage(requests), _original(turn)
     )
@@ -145,39 +148,42 @@ def _message(message_id: str, turn: Turn, at: int, model: str | None) -> ClaudeM
 
 def _is_refused(turn: Turn) -> bool:
     """Whether the API refused the turn's requests, so that there is no message."""
-    others = turn.thoughts or turn.text or turn.tools
-    return not others and all(one.is_http_error for one in turn.tokens)
+    content = turn.thoughts or turn.text or turn.tools
+    return not content and all(used.is_http_error for used in turn.tokens)
 
 
 def _original(turn: Turn) -> msgspec.Raw:
-    # Each call by itself: its input may be as deep as JSON can be.
+    # Encode each call separately: its input may already have the greatest depth that JSON allows.
     tools = [msgspec.Raw(encode_event(tool)) for tool in turn.tools]
-    told = {"number": turn.number, "thoughts": turn.thoughts, "text": turn.text, "tools": tools}
-    return msgspec.Raw(msgspec.json.encode({**told, "tokens": turn.tokens}))
+    fields = {"number": turn.number, "thoughts": turn.thoughts, "text": turn.text, "tools": tools}
+    return msgspec.Raw(msgspec.json.encode({**fields, "tokens": turn.tokens}))
 
 
 def _call(tool: ToolFinished) -> list[Block]:
-    name, given = claude_tool(tool.name, tool.input or {})
+    name, tool_input = claude_tool(tool.name, tool.input or {})
     result = ToolResult(tool.id, tool.output or tool.error or "", tool.status != "ok")
-    return [ToolUse(tool.id, name, given if tool.input is not None else {}), result]
+    return [ToolUse(tool.id, name, tool_input if tool.input is not None else {}), result]
 
 
 def _usage(requests: list[TokensUsed]) -> Usage | None:
-    """The tokens of a turn, where all of them are known."""
+    """The tokens of a turn; None if a count is not known."""
     sums = []
     for name in ("input", "output", "cached", "thinking", "tool"):
-        counts = [getattr(one, name) for one in requests]
+        counts = [getattr(request, name) for request in requests]
         if not counts or None in counts:
             return None
         sums.append(sum(counts))
-    read, written, cached, thinking, tool = sums
-    return Usage(read, written, read + written + thinking + tool, cached, thinking, tool)
+    prompt, output, cached, thinking, tool = sums
+    return Usage(prompt, output, prompt + output + thinking + tool, cached, thinking, tool)
 
 
 def _json_in(text: str) -> Any:
-    """The value that a text holds: the whole of it, else a fenced block, else from the first brace to the last."""
+    """The JSON value in a text.
+
+    It is the whole text, else a fenced block, else from the first brace to the last.
+    """
     braces = text[text.find("{") : text.rfind("}") + 1] if "{" in text else ""
-    for piece in (text, *(found[1] for found in _FENCED.finditer(text)), braces):
+    for piece in (text, *(block[1] for block in _FENCED.finditer(text)), braces):
         try:
             return msgspec.json.decode(piece)
         except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):

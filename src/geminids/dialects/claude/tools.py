@@ -1,4 +1,4 @@
-"""The CLI's tools under the names and with the inputs of Claude's: every release's arguments, old and new."""
+"""Maps the CLI's tools, with the arguments of every release, to Claude's names and inputs."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ __all__ = ["claude_tool"]
 Args = Mapping[str, Any]
 _URL = re.compile(r"https?://[^\s<>\"'`]+")
 _MCP_TITLE = re.compile(r"(?s)(.+) \((.+) MCP Server\)")
-# A tool's own name before 0.39; the agent's name is an argument of the two others.
+# Subagents that are tools of their own before 0.39. In the two other agent tools the agent's name
+# is an argument.
 _AGENTS = ("codebase_investigator", "cli_help", "generalist", "generalist_agent", "browser_agent")
 _LONGEST_DESCRIPTION = 60
 
 
 def claude_tool(name: str, args: Args, title: str | None = None) -> tuple[str, dict[str, Any]]:
-    """Claude's name and input for a tool call; `title` is its displayName, which names an MCP server exactly.
+    """Claude's name and input for a tool call.
+
+    `title` is its displayName, which has the exact name of an MCP server.
 
     >>> claude_tool("read_file", {"absolute_path": "/repo/a.py"})
     ('Read', {'file_path': '/repo/a.py'})
@@ -35,7 +38,11 @@ def claude_tool(name: str, args: Args, title: str | None = None) -> tuple[str, d
 
 
 def _mcp_name(name: str, title: str | None) -> str | None:
-    """`mcp_<server>_<tool>` since 0.33; before that the tool's own name, or `<server>__<tool>`."""
+    """Claude's name of an MCP tool.
+
+    The CLI's is `mcp_<server>_<tool>` since 0.33; before that the tool's own name, or
+    `<server>__<tool>`.
+    """
     if title and (parts := _MCP_TITLE.fullmatch(title)):
         return f"mcp__{parts[2]}__{parts[1]}"
     if name.startswith(("mcp__", "discovered_tool_")):
@@ -54,7 +61,7 @@ def _first(args: Args, *names: str) -> Any:
     return None
 
 
-def _said(**fields: Any) -> dict[str, Any]:
+def _without_none(**fields: Any) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
@@ -62,18 +69,20 @@ def _read(args: Args) -> dict[str, Any]:
     start, end = args.get("start_line"), args.get("end_line")
     offset, limit = args.get("offset"), args.get("limit")
     if isinstance(offset, int):
-        offset += 1  # counted from 0 until 0.30, and by Claude from 1
+        offset += 1  # the CLI counts from 0 until 0.30, Claude from 1
     if isinstance(start, int):
         offset = start
     if isinstance(end, int):
         limit = end - (start if isinstance(start, int) else 1) + 1
-    return _said(file_path=_first(args, "file_path", "absolute_path", "path"), offset=offset, limit=limit)
+    return _without_none(
+        file_path=_first(args, "file_path", "absolute_path", "path"), offset=offset, limit=limit
+    )
 
 
 def _read_many(args: Args) -> dict[str, Any]:
-    """Claude reads one file a call: all that were asked for stand in one path."""
-    asked = [*_texts(args.get("paths")), *_texts(args.get("include"))]
-    return {"file_path": ", ".join(asked)}
+    """Join all paths into one: Claude reads one file per call."""
+    paths = [*_texts(args.get("paths")), *_texts(args.get("include"))]
+    return {"file_path": ", ".join(paths)}
 
 
 def _texts(value: Any) -> Iterable[str]:
@@ -83,7 +92,7 @@ def _texts(value: Any) -> Iterable[str]:
 def _edit(args: Args) -> dict[str, Any]:
     expected = args.get("expected_replacements")
     every = args.get("allow_multiple") is True or (isinstance(expected, int) and expected > 1)
-    return _said(
+    return _without_none(
         file_path=_first(args, "file_path", "absolute_path"),
         old_string=args.get("old_string"),
         new_string=args.get("new_string"),
@@ -103,7 +112,7 @@ def _grep(args: Args) -> dict[str, Any]:
         "-B": args.get("before"),
         "-C": args.get("context"),
     }
-    return _said(
+    return _without_none(
         pattern=args.get("pattern"),
         path=_folder(args),
         glob=_first(args, "include_pattern", "include"),
@@ -115,44 +124,48 @@ def _grep(args: Args) -> dict[str, Any]:
 
 def _bash(args: Args) -> dict[str, Any]:
     background = True if args.get("is_background") is True else None
-    return _said(
+    return _without_none(
         command=args.get("command"), description=args.get("description"), run_in_background=background
     )
 
 
 def _fetch(args: Args) -> dict[str, Any]:
-    """The address stands in the prompt."""
+    """Take the URL from the prompt if there is no `url`."""
     prompt = args.get("prompt")
-    found = _URL.search(prompt) if isinstance(prompt, str) else None
-    return _said(url=args.get("url") or (found and found[0].rstrip(".,;:!?)]}")), prompt=prompt)
+    match = _URL.search(prompt) if isinstance(prompt, str) else None
+    return _without_none(url=args.get("url") or (match and match[0].rstrip(".,;:!?)]}")), prompt=prompt)
 
 
 def _todos(args: Args) -> dict[str, Any]:
-    """Claude knows nothing blocked, and what was given up is no longer in its list."""
-    given = args.get("todos")
+    """Claude has no status `blocked`, and removes cancelled todos from its list."""
+    todos = args.get("todos")
     return {
         "todos": [
             {"content": text, "status": "pending" if status == "blocked" else status, "activeForm": text}
-            for todo in (given if isinstance(given, list) else [])
+            for todo in (todos if isinstance(todos, list) else [])
             if isinstance(todo, dict) and (status := todo.get("status", "pending")) != "cancelled"
             for text in [text_of(todo.get("description", ""))]
         ]
     }
 
 
-def _invoked(args: Args) -> dict[str, Any]:
+def _invoke_agent(args: Args) -> dict[str, Any]:
     rest = {name: value for name, value in args.items() if name != "agent_name"}
     return _task(text_of(args.get("agent_name", "")), rest)
 
 
 def _task(agent: str, args: Args) -> dict[str, Any]:
-    """An agent has inputs of its own names before 0.39; one text alone is the prompt, whatever its name."""
+    """The input of Claude's `Task`.
+
+    Before 0.39 each agent names its inputs differently; a single input is the prompt, whatever its
+    name.
+    """
     prompt = _first(args, "prompt", "objective", "request", "question", "query", "task")
     if prompt is None and args:
         prompt = next(iter(args.values())) if len(args) == 1 else dict(args)
     prompt = "" if prompt is None else text_of(prompt)
-    first = prompt.strip().partition("\n")[0]
-    short = first if len(first) <= _LONGEST_DESCRIPTION else first[: _LONGEST_DESCRIPTION - 1] + "…"
+    line = prompt.strip().partition("\n")[0]
+    short = line if len(line) <= _LONGEST_DESCRIPTION else line[: _LONGEST_DESCRIPTION - 1] + "…"
     return {"prompt": prompt, "description": short or agent, "subagent_type": agent}
 
 
@@ -161,19 +174,21 @@ _TOOLS: dict[str, tuple[str, Callable[[Args], dict[str, Any]]]] = {
     "read_many_files": ("Read", _read_many),
     "write_file": (
         "Write",
-        lambda args: _said(file_path=_first(args, "file_path", "absolute_path"), content=args.get("content")),
+        lambda args: _without_none(
+            file_path=_first(args, "file_path", "absolute_path"), content=args.get("content")
+        ),
     ),
     "replace": ("Edit", _edit),
-    "list_directory": ("Glob", lambda args: _said(pattern="*", path=_folder(args))),
-    "glob": ("Glob", lambda args: _said(pattern=args.get("pattern"), path=_folder(args))),
+    "list_directory": ("Glob", lambda args: _without_none(pattern="*", path=_folder(args))),
+    "glob": ("Glob", lambda args: _without_none(pattern=args.get("pattern"), path=_folder(args))),
     "grep_search": ("Grep", _grep),
     "search_file_content": ("Grep", _grep),
     "run_shell_command": ("Bash", _bash),
     "google_web_search": ("WebSearch", dict),
     "web_fetch": ("WebFetch", _fetch),
     "write_todos": ("TodoWrite", _todos),
-    "activate_skill": ("Skill", lambda args: _said(skill=args.get("name"))),
+    "activate_skill": ("Skill", lambda args: _without_none(skill=args.get("name"))),
     "ask_user": ("AskUserQuestion", dict),
-    "invoke_agent": ("Task", _invoked),
-    "delegate_to_agent": ("Task", _invoked),
+    "invoke_agent": ("Task", _invoke_agent),
+    "delegate_to_agent": ("Task", _invoke_agent),
 }

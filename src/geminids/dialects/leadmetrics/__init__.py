@@ -1,8 +1,11 @@
-"""The result of a run in the format of Leadmetrics and Paperclip; `geminids.adapters.leadmetrics` runs the agent."""
+"""The result of a run in the format of Leadmetrics and Paperclip.
+
+The package `geminids.adapters.leadmetrics` runs the agent.
+"""
 
 from __future__ import annotations
 
 from geminids.dialects.leadmetrics.model import AdapterExecutionResult, AdapterUsage, SessionParams
-from geminids.dialects.leadmetrics.result import Speaker, result_of
+from geminids.dialects.leadmetrics.result import Encoder, result_of
 
-__all__ = ["AdapterExecutionResult", "AdapterUsage", "SessionParams", "Speaker", "result_of"]
+__all__ = ["AdapterExecutionResult", "AdapterUsage", "Encoder", "SessionParams", "result_of"]

@@ -25,7 +25,7 @@ BillingType = Literal["api", "subscription", "metered_api"]
 
 
 class AdapterUsage(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Tokens as they are billed: input with the cached ones and tool prompts, output with thinking."""
+    """Billed tokens: input with cached tokens and tool prompts, output with thinking."""
 
     input_tokens: int
     output_tokens: int
@@ -54,9 +54,10 @@ class ErrorMeta(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
 
 
 class Stats(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The sums of a run, with the names of the CLI's `result` event; `thoughts` and `tool` are our additions.
+    """The sums of a run, with the names of the CLI's `result` event. We add `thoughts` and `tool`.
 
-    `unknown_requests` is the number of requests that are not in the sums, because their tokens are not known.
+    `unknown_requests` is the number of requests that are not in the sums, because their tokens are
+    not known.
     """
 
     duration_ms: int
@@ -83,7 +84,10 @@ class ResultJson(
 
 
 class AdapterExecutionResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """How a run ended: Paperclip's fields, and Leadmetrics' `success`, `output`, `error` and `transcript`."""
+    """How a run ended.
+
+    Paperclip's fields, and Leadmetrics' `success`, `output`, `error` and `transcript`.
+    """
 
     success: bool
     exit_code: int | None
@@ -114,7 +118,8 @@ class AdapterExecutionResult(msgspec.Struct, frozen=True, kw_only=True, rename="
     def encode(self) -> bytes:
         """The result as one JSON object, without a newline."""
         head = encode_json(msgspec.structs.replace(self, transcript=()))
-        # The transcript is the last field, and empty. Entries are encoded one by one: an input may be nested too deep.
+        # The transcript is the last field, and empty. Entries are encoded one by one: an input may
+        # be nested too deep.
         return b"".join((head[:-2], b",".join(map(_encode_entry, self.transcript)), b"]}"))
 
 

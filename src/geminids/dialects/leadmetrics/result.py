@@ -1,4 +1,4 @@
-"""A run as the result that an adapter of Leadmetrics or Paperclip returns: one JSON object at the end."""
+"""The result of a run for Leadmetrics and Paperclip: one JSON object at the end."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from geminids.dialects.leadmetrics.transcript import Entry, Transcript, iso_time
 from geminids.events.model import Event, Finished, Started, Text, Usage
 from geminids.outcome import Failure
 
-__all__ = ["Speaker", "refused", "result_of"]
+__all__ = ["Encoder", "refused", "result_of"]
 
 _NO_END = "the events end before the run does"
 _CODES = {
@@ -37,8 +37,11 @@ _FAMILIES: dict[str, ErrorFamily] = {
 }
 
 
-class Speaker:
-    """Collects the events of a run, and returns its result at the end; `timeout` as in `result_of`."""
+class Encoder:
+    """Collects the events of a run, and returns its result at the end.
+
+    See `result_of` for `timeout`.
+    """
 
     def __init__(self, *, timeout: float | None = None) -> None:
         self._timeout = timeout
@@ -46,7 +49,7 @@ class Speaker:
         self.started: Started | None = None
         self.finished: Finished | None = None
 
-    def hear(self, events: Sequence[Event]) -> bytes:
+    def feed(self, events: Sequence[Event]) -> bytes:
         for event in events:
             kind = type(event)
             if kind is Text:
@@ -55,10 +58,10 @@ class Speaker:
                 self.started = event  # type: ignore[assignment]
             elif kind is Finished and self.finished is None:
                 self.finished = event  # type: ignore[assignment]
-        self.transcript.hear(events)
+        self.transcript.feed(events)
         return b""
 
-    def end(self) -> bytes:
+    def finish(self) -> bytes:
         return self.result().encode() + b"\n"
 
     def result(self) -> AdapterExecutionResult:
@@ -75,8 +78,8 @@ def result_of(
 ) -> AdapterExecutionResult:
     """The result of a run; without `finished`, of a run whose end is not known.
 
-    `timeout` is the time limit of the run in seconds, infinity for no limit. Events do not contain it: without it, a
-    run that timed out is reported with the time that it took.
+    `timeout` is the time limit of the run in seconds, infinity for no limit. Events do not contain
+    it: without it, a run that timed out is reported with the time that it took.
     """
     session = started.session_id if started else None
     model = started.model if started else None
@@ -91,7 +94,8 @@ def result_of(
     turns = finished.outcome == "max_turns"
     ok = finished.outcome == "success"
     lost = failure is not None and failure.kind == "session_not_found"
-    # Not the id of the start: a CLI that never announced its session has not stored it, so it cannot be resumed.
+    # Not the id of the start: a CLI that never announced its session has not stored it, so it
+    # cannot be resumed.
     session = None if lost else finished.session_id
     usage = _usage(finished.usage)
     usd = finished.cost.usd if finished.cost is not None else None
@@ -146,7 +150,7 @@ def _message(finished: Finished, timeout: float | None) -> str | None:
 
 
 def _seconds(finished: Finished, timeout: float | None) -> str | None:
-    """The time limit that stopped the run; None if the run was stopped for its silence, before that limit."""
+    """The time limit that stopped the run. None if the run was stopped earlier, for its silence."""
     if finished.stall is not None:
         return None
     if timeout is None:

@@ -1,4 +1,4 @@
-"""The transcript of a run in the format of Leadmetrics and Paperclip: entries with a kind and a time."""
+"""The transcript of a run for Leadmetrics and Paperclip: entries with a kind and a time."""
 
 from __future__ import annotations
 
@@ -77,7 +77,10 @@ class Assistant(Entry, frozen=True, kw_only=True, tag="assistant"):
 
 
 class Thinking(Entry, frozen=True, kw_only=True, tag="thinking", omit_defaults=True):
-    """A thought of the model. `parent_tool_use_id`, here and below, is the call of the subagent that it belongs to."""
+    """A thought of the model.
+
+    `parent_tool_use_id`, here and below, is the call of the subagent that it belongs to.
+    """
 
     text: str
     parent_tool_use_id: str | None = None
@@ -123,11 +126,12 @@ class Transcript:
         self._entries: list[Entry] = []
         self._text = StringIO()
         self._text_at: int | None = None
-        # Calls that have not ended: the index of their entry, and the command of their permission request.
+        # Calls that have not ended: the index of their entry, and the command of their permission
+        # request.
         self._open: dict[str, int] = {}
         self._commands: dict[str, str] = {}
 
-    def hear(self, events: Sequence[Event]) -> None:
+    def feed(self, events: Sequence[Event]) -> None:
         write = self._text.write
         for event in events:
             if type(event) is Text:
@@ -158,7 +162,7 @@ class Transcript:
         return tuple(self._entries)
 
     def _announce(self, notice: Notice) -> None:
-        """Complete the attempt's `init` entry with the session, and with the model that the CLI chose."""
+        """Add the session, and the model that the CLI chose, to the attempt's `init` entry."""
         named = notice.session
         at = next((at for at in reversed(range(len(self._entries))) if type(self._entries[at]) is Init), None)
         if named is None or at is None:
@@ -171,19 +175,19 @@ class Transcript:
         self._entries[at] = made
 
     def _close(self, event: ToolFinished) -> None:
-        """Make sure that the call comes before its result, and add the input, which the warm transport has only now.
+        """Put the call before its result, and add the input, which the warm transport has only now.
 
         The command of a denied call is in its permission request only.
         """
         at = self._open.pop(event.id, None)
         command = self._commands.pop(event.id, None)
-        given = {"command": command} if event.input is None and command is not None else event.input
+        tool_input = {"command": command} if event.input is None and command is not None else event.input
         if at is None:
             self._entries.append(_call(event))
             at = len(self._entries) - 1
         call = self._entries[at]
-        if isinstance(call, ToolCall) and call.input is None and given is not None:
-            self._entries[at] = msgspec.structs.replace(call, input=given)
+        if isinstance(call, ToolCall) and call.input is None and tool_input is not None:
+            self._entries[at] = msgspec.structs.replace(call, input=tool_input)
 
     def _flush(self) -> None:
         if self._text_at is not None:
@@ -225,8 +229,8 @@ def _started(event: Started) -> tuple[Entry, ...]:
 
 
 def _decided(event: PermissionDecided) -> tuple[Entry, ...]:
-    why = f": {event.reason}" if event.reason else ""
-    return (System(ts=iso_time(event.at), text=f"{event.tool}: {event.decision} ({event.by}){why}"),)
+    reason = f": {event.reason}" if event.reason else ""
+    return (System(ts=iso_time(event.at), text=f"{event.tool}: {event.decision} ({event.by}){reason}"),)
 
 
 def _noticed(event: Notice) -> tuple[Entry, ...] | None:

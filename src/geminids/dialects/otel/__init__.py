@@ -1,4 +1,4 @@
-"""A run as OpenTelemetry spans, by the semantic conventions for generative AI (1.41.1): made while it goes on."""
+"""A live run as OpenTelemetry spans, by the semantic conventions for generative AI (1.41.1)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from geminids.dialects.otel.attributes import (
-    Floors,
+    RequestTimes,
     finished_attributes,
     input_attributes,
     permission_attributes,
@@ -42,9 +42,11 @@ _MS = 1_000_000
 
 
 def traceparent_env(context: Context | None = None) -> dict[str, str]:
-    """`TRACEPARENT` (and `TRACESTATE`) of the current span, or of a context, for `Options.env`; empty without one.
+    """`TRACEPARENT` (and `TRACESTATE`) for `Options.env`.
 
-    The CLI hands its environment to its tools: what they trace belongs to the same trace.
+    They are those of the current span, or of a context; empty without one.
+
+    The CLI passes its environment to its tools, so their spans belong to the same trace.
     """
     _api()
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
@@ -55,19 +57,19 @@ def traceparent_env(context: Context | None = None) -> dict[str, str]:
 
 
 def spans(events: Iterable[Event], tracer: Tracer | None = None, **how: Any) -> None:
-    """The spans of a run that is over, or of one as it comes; `how` is what `Spans` takes."""
-    told = Spans(tracer, **how)
+    """Make the spans of a finished or a running run; `how` are the options of `Spans`."""
+    recorder = Spans(tracer, **how)
     for event in events:
-        told.hear((event,))
-    told.end()
+        recorder.feed((event,))
+    recorder.finish()
 
 
 class Spans:
-    """Hears events and makes spans: `invoke_agent` for the run, a span for each request to the model and each tool.
+    """Makes spans from events: `invoke_agent` for the run, one for each model request and tool.
 
-    `content=True` puts what was said and what tools were given and gave into the spans. `provider` is `gcp.gemini`,
-    `gcp.vertex_ai`, or `gcp.gen_ai` where that is not known: the events do not tell it. `parent` is the context that
-    the run belongs to, by default the current one.
+    `content=True` adds prompts, answers, and the input and output of tools. `provider` is
+    `gcp.gemini` or `gcp.vertex_ai`; the default is `gcp.gen_ai`, because events do not name it.
+    `parent` is the context of the run, by default the current one.
     """
 
     def __init__(
@@ -93,17 +95,21 @@ class Spans:
         self._latest = 0
         self._tools: dict[str, Span] = {}
         self._agents: dict[str, Context] = {}
-        self._floors = Floors()
-        # Requests that the API refused and that may be sent again, with the parent and the start of their span.
+        self._request_times = RequestTimes()
+        # Requests that the API refused and that may be retried, with the parent and the start of
+        # their span.
         self._refused: dict[_Kind, list[tuple[TokensUsed, str | None, int]]] = {}
 
     def start(self) -> Context:
-        """Begin the span of the run now, before its process: for `traceparent_env`. Else the first event does it."""
+        """Start the span of the run now, for `traceparent_env`.
+
+        Otherwise the first event starts it.
+        """
         run = self._run or self._begin(None)
         return self._with(run)
 
-    def hear(self, events: Sequence[Event]) -> bytes:
-        """Nothing is said: the spans go where the tracer sends them."""
+    def feed(self, events: Sequence[Event]) -> bytes:
+        """Make spans, and return nothing: the tracer exports them."""
         for event in events:
             kind = type(event)
             if kind is Text or self._is_over:
@@ -111,15 +117,15 @@ class Spans:
             self._latest = max(self._latest, event.at)
             if self._run is None:
                 self._begin(event.at)
-            if (told := _HEARD.get(kind)) is not None:
-                told(self, event)
+            if (handle := _HANDLERS.get(kind)) is not None:
+                handle(self, event)
         if events and not self._is_over:
-            # Where the last is a piece of text, nobody has looked at its time.
+            # The loop skips the time of text events.
             self._latest = max(self._latest, events[-1].at)
         return b""
 
-    def end(self) -> bytes:
-        """What is still open was cut off; a run that has said how it ended has nothing open."""
+    def finish(self) -> bytes:
+        """End the open spans as cut off; after a `Finished` there are none."""
         if self._run is not None and not self._is_over:
             self._is_over = True
             self._end_requests()
@@ -154,7 +160,7 @@ class Spans:
         self._end_requests()
         self._model = event.model or self._model
         self._session = event.session_id or self._session
-        self._floors.begin(event)
+        self._request_times.begin(event)
         self._run.set_attributes(started_attributes(event))
         if event.attempt > 1:
             self._run.add_event("geminids.attempt", {"geminids.attempt": event.attempt}, event.at * _MS)
@@ -162,8 +168,8 @@ class Spans:
             self._run.set_attributes(input_attributes(event))
 
     def _tool_started(self, event: ToolStarted) -> None:
-        if (twin := self._tools.pop(event.id, None)) is not None:
-            self._cut_off(twin, event.at)
+        if (open_span := self._tools.pop(event.id, None)) is not None:
+            self._cut_off(open_span, event.at)
         span = self._tracer.start_span(
             f"execute_tool {event.name}",
             self._within(event.parent),
@@ -173,27 +179,27 @@ class Spans:
         )
         self._tools[event.id] = span
         if event.kind == "agent":
-            # Kept when the call is over: what its subagent did last may be told after its end.
+            # Kept after the call ends: the last events of its subagent may come later.
             self._agents[event.id] = self._with(span)
-            self._floors.agent_began(event)
+            self._request_times.agent_began(event)
 
     def _tool_finished(self, event: ToolFinished) -> None:
         span = self._tools.pop(event.id, None)
         if span is None:
             return
-        self._floors.tool_ended(event)
+        self._request_times.tool_ended(event)
         span.set_attributes(tool_end_attributes(event, content=self._content))
         if event.status != "ok":
             self._fail(span, event.status, event.error if self._content else None)
         span.end(event.at * _MS)
 
     def _tokens_used(self, event: TokensUsed) -> None:
-        parent, since = self._floors.of_request(event)
+        parent, since = self._request_times.of_request(event)
         kind = (event.role, event.requested_model)
         if event.is_http_error:
             self._refused.setdefault(kind, []).append((event, parent, since))
             return
-        # By the conventions, retries stay inside the span of the request.
+        # By the conventions, retries are part of the span of the request.
         refused = self._refused.pop(kind, []) if event.repeat else []
         if refused:
             _, parent, since = refused[0]
@@ -218,28 +224,28 @@ class Spans:
         span.end(event.at * _MS)
 
     def _end_requests(self) -> None:
-        """Those that the API refused, and that were not answered later."""
+        """End the requests that the API refused and that no retry answered."""
         for refused in self._refused.values():
             _, parent, since = refused[0]
             self._request(refused[-1][0], parent, since, len(refused) - 1)
         self._refused.clear()
 
     def _noticed(self, event: Notice) -> None:
-        self._floors.noticed(event)
+        self._request_times.noticed(event)
         if event.level not in ("warning", "error"):
             return
         assert self._run is not None
-        told: dict[str, str | int] = {
+        attributes: dict[str, str | int] = {
             "geminids.notice.code": event.code,
             "geminids.notice.level": event.level,
         }
         if event.request is not None:
-            told["geminids.request"] = event.request
+            attributes["geminids.request"] = event.request
         if event.retry is not None and event.retry.http_status is not None:
-            told["http.response.status_code"] = event.retry.http_status
+            attributes["http.response.status_code"] = event.retry.http_status
         if self._content:
-            told["geminids.notice.message"] = event.message
-        self._run.add_event("geminids.notice", told, event.at * _MS)
+            attributes["geminids.notice.message"] = event.message
+        self._run.add_event("geminids.notice", attributes, event.at * _MS)
 
     def _decided(self, event: PermissionDecided) -> None:
         span = self._tools.get(event.id) or self._run
@@ -266,12 +272,12 @@ class Spans:
         self._fail(span, "cancelled", None)
         span.end(at * _MS)
 
-    def _fail(self, span: Span, kind: str, why: str | None) -> None:
+    def _fail(self, span: Span, kind: str, reason: str | None) -> None:
         span.set_attribute("error.type", kind)
-        span.set_status(self._trace.Status(self._trace.StatusCode.ERROR, why))
+        span.set_status(self._trace.Status(self._trace.StatusCode.ERROR, reason))
 
 
-_HEARD: dict[type[Event], Any] = {
+_HANDLERS: dict[type[Event], Any] = {
     Started: Spans._started,
     ToolStarted: Spans._tool_started,
     ToolFinished: Spans._tool_finished,
@@ -283,10 +289,10 @@ _HEARD: dict[type[Event], Any] = {
 
 
 def _api() -> Any:
-    """`opentelemetry.trace`, imported late: who makes no spans need not have it."""
+    """`opentelemetry.trace`, an optional dependency."""
     try:
         from opentelemetry import trace
     except ImportError:
         hint = "Install it with: pip install 'geminids[otel]'"
-        raise GeminidsError("spans need opentelemetry-api, which is not there", hint=hint) from None
+        raise GeminidsError("opentelemetry-api is not installed", hint=hint) from None
     return trace

@@ -1,4 +1,7 @@
-"""The attributes and times of a run's spans, by the semantic conventions. Unknown ones are left out."""
+"""The attributes and times of a run's spans, by the semantic conventions.
+
+Unknown ones are omitted.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from geminids.events.model import (
 )
 
 __all__ = [
-    "Floors",
+    "RequestTimes",
     "finished_attributes",
     "input_attributes",
     "permission_attributes",
@@ -31,7 +34,7 @@ __all__ = [
 
 Attribute = str | int | float | bool | list[str] | list[int]
 Attributes = dict[str, Attribute]
-# The conventions' words for the API's reasons.
+# The names of the conventions for the finish reasons of the API.
 _FINISH_REASONS = {
     "STOP": "stop",
     "MAX_TOKENS": "length",
@@ -43,7 +46,7 @@ _FINISH_REASONS = {
 
 
 def run_attributes(agent_name: str, provider: str) -> Attributes:
-    """Of a run that begins."""
+    """Attributes of a run at its start."""
     return {
         "gen_ai.operation.name": "invoke_agent",
         "gen_ai.provider.name": provider,
@@ -64,7 +67,7 @@ def started_attributes(event: Started) -> Attributes:
 
 
 def input_attributes(event: Started) -> Attributes:
-    """What was asked: content."""
+    """The prompt; only with `content`."""
     if event.prompt is None:
         return {}
     return {"gen_ai.input.messages": _messages("user", event.prompt)}
@@ -73,7 +76,7 @@ def input_attributes(event: Started) -> Attributes:
 def finished_attributes(event: Finished, *, content: bool) -> Attributes:
     used = event.usage
     cost = event.cost
-    told: dict[str, Attribute | None] = {
+    attributes: dict[str, Attribute | None] = {
         "gen_ai.conversation.id": event.session_id,
         "gen_ai.response.finish_reasons": [event.finish_reason.lower()] if event.finish_reason else None,
         "geminids.run.id": event.run_id,
@@ -85,20 +88,23 @@ def finished_attributes(event: Finished, *, content: bool) -> Attributes:
         "geminids.discarded_requests": list(event.discarded) or None,
     }
     if used is not None and used.unknown:
-        told["geminids.usage.unknown_requests"] = used.unknown
+        attributes["geminids.usage.unknown_requests"] = used.unknown
     elif used is not None:
-        told |= _tokens(used.input, used.cached, used.output, used.thinking, used.tool)
+        attributes |= _tokens(used.input, used.cached, used.output, used.thinking, used.tool)
     if content and event.answer:
         reason = {"success": "stop", "max_turns": "length"}.get(event.outcome, "error")
         reason = _FINISH_REASONS.get(event.finish_reason or "", "error") if event.finish_reason else reason
-        told["gen_ai.output.messages"] = _messages("assistant", event.answer, finish_reason=reason)
-    return _known(told)
+        attributes["gen_ai.output.messages"] = _messages("assistant", event.answer, finish_reason=reason)
+    return _known(attributes)
 
 
 def request_attributes(
     event: TokensUsed, model: str | None, provider: str, session: str | None
 ) -> Attributes:
-    """Of one request. `model` is the one that the CLI asked the API for: an alias stands on the run alone."""
+    """Attributes of one request.
+
+    `model` is the model in the request; an alias is only an attribute of the run.
+    """
     return _known(
         {
             "gen_ai.operation.name": "generate_content",
@@ -131,11 +137,11 @@ def tool_attributes(event: ToolStarted) -> Attributes:
 
 
 def tool_end_attributes(event: ToolFinished, *, content: bool) -> Attributes:
-    told: dict[str, Attribute | None] = {"geminids.tool.exit_code": event.exit_code}
+    attributes: dict[str, Attribute | None] = {"geminids.tool.exit_code": event.exit_code}
     if content:
-        told["gen_ai.tool.call.arguments"] = None if event.input is None else _json(event.input)
-        told["gen_ai.tool.call.result"] = event.output
-    return _known(told)
+        attributes["gen_ai.tool.call.arguments"] = None if event.input is None else _json(event.input)
+        attributes["gen_ai.tool.call.result"] = event.output
+    return _known(attributes)
 
 
 def permission_attributes(event: PermissionDecided) -> Attributes:
@@ -147,21 +153,21 @@ def permission_attributes(event: PermissionDecided) -> Attributes:
 
 
 def _tokens(
-    given: int | None, cached: int | None, output: int | None, thinking: int | None, tool: int | None
+    prompt: int | None, cached: int | None, output: int | None, thinking: int | None, tool: int | None
 ) -> Mapping[str, int | None]:
-    """Cached tokens and those of tool prompts are part of the input, thinking is part of the output.
+    """Input includes cached tokens and tool prompts, output includes thinking.
 
-    Where a part is not known, neither is the whole.
+    A sum is unknown if a part of it is unknown.
     """
     return {
-        "gen_ai.usage.input_tokens": None if given is None or tool is None else given + tool,
+        "gen_ai.usage.input_tokens": None if prompt is None or tool is None else prompt + tool,
         "gen_ai.usage.cache_read.input_tokens": cached,
         "gen_ai.usage.output_tokens": None if output is None or thinking is None else output + thinking,
     }
 
 
-def _known(told: Mapping[str, Attribute | None]) -> Attributes:
-    return {name: value for name, value in told.items() if value is not None}
+def _known(attributes: Mapping[str, Attribute | None]) -> Attributes:
+    return {name: value for name, value in attributes.items() if value is not None}
 
 
 def _messages(role: str, text: str, **more: str) -> str:
@@ -169,24 +175,27 @@ def _messages(role: str, text: str, **more: str) -> str:
 
 
 def _json(value: Any) -> str:
-    """As text: spans hold no objects."""
+    """As JSON text: spans cannot hold objects."""
     try:
         return msgspec.json.encode(value).decode()
     except RecursionError:
-        return "null"  # as deep as JSON can be, and deeper where it stands here
+        return "null"  # nested too deeply
 
 
 class _Agent(msgspec.Struct):
-    """A call of a subagent: its span of time, and when it last had the word."""
+    """A subagent: when its call began and ended, and when its latest request may have started."""
 
     parent: str | None
     began: int
-    word: int
+    ready: int
     ended: int | None = None
 
 
-class Floors:
-    """Who has had the word since when. The model has it when a turn's last tool has ended, or at the start."""
+class RequestTimes:
+    """Estimates when a request started.
+
+    That is when the last tool of the turn before it ended, or when the run started.
+    """
 
     def __init__(self) -> None:
         self._began = 0
@@ -194,13 +203,13 @@ class Floors:
         self._agents: dict[str, _Agent] = {}
 
     def begin(self, event: Started) -> None:
-        """A new attempt: its turns are counted anew."""
+        """Begin a new attempt, which counts its turns from the start."""
         self._began = event.at
         self._turns = {event.turn: event.at}
 
     def noticed(self, event: Notice) -> None:
         if event.code == "session" and event.turn in self._turns:
-            # The CLI has loaded: before this it could not ask.
+            # The CLI has loaded; it could not send a request before.
             self._turns[event.turn] = max(self._turns[event.turn], event.at)
 
     def agent_began(self, event: ToolStarted) -> None:
@@ -211,34 +220,34 @@ class Floors:
             agent.ended = event.at
         if event.parent is None:
             self._turns[event.turn + 1] = max(self._turns.get(event.turn + 1, 0), event.at)
-            self._turns.pop(event.turn - 2, None)  # nobody asks for it any more
+            self._turns.pop(event.turn - 2, None)  # no longer needed
         elif (caller := self._agents.get(event.parent)) is not None:
-            caller.word = max(caller.word, event.at)
+            caller.ready = max(caller.ready, event.at)
 
     def of_request(self, event: TokensUsed) -> tuple[str | None, int]:
-        """The call of the subagent that made a request, None for the agent itself; and since when it waited."""
+        """The call of the requesting subagent (None for the agent itself), and the start time."""
         if event.role == "subagent":
-            if (name := self._whose(event.at)) is None:
-                return None, _measured(event, event.at)
+            if (name := self._running_agent(event.at)) is None:
+                return None, _start_of(event, event.at)
             agent = self._agents[name]
-            since, agent.word = agent.word, max(agent.word, event.at)
-            return name, _measured(event, since)
-        waits = self._turns.get(event.turn, event.at) if event.role == "main" else event.at
-        return None, _measured(event, waits)
+            since, agent.ready = agent.ready, max(agent.ready, event.at)
+            return name, _start_of(event, since)
+        start = self._turns.get(event.turn, event.at) if event.role == "main" else event.at
+        return None, _start_of(event, start)
 
-    def _whose(self, at: int) -> str | None:
-        """The one subagent that was at work then; None where there were several, one not the other's caller."""
-        there = {
+    def _running_agent(self, at: int) -> str | None:
+        """The innermost subagent that was running; None if several ran side by side."""
+        running = {
             name: agent
             for name, agent in self._agents.items()
             if agent.began <= at and (agent.ended is None or at <= agent.ended)
         }
-        for agent in list(there.values()):
+        for agent in list(running.values()):
             if agent.parent is not None:
-                there.pop(agent.parent, None)
-        return next(iter(there)) if len(there) == 1 else None
+                running.pop(agent.parent, None)
+        return next(iter(running)) if len(running) == 1 else None
 
 
-def _measured(event: TokensUsed, waits: int) -> int:
-    """When a request was sent; `waits` is since when its asker has waited, if nobody has measured it."""
-    return min(waits, event.at) if event.duration_ms is None else event.at - event.duration_ms
+def _start_of(event: TokensUsed, estimate: int) -> int:
+    """When a request was sent: by its measured duration, otherwise by the estimate."""
+    return min(estimate, event.at) if event.duration_ms is None else event.at - event.duration_ms

@@ -1,4 +1,4 @@
-"""The run record of cakit: one JSON object a run, from its events or from the CLI's own json report."""
+"""The run record of cakit: one JSON object per run, from its events or the CLI's json report."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from geminids.events.model import Event, Finished, Started, Text, ToolStarted, U
 from geminids.gemini.protocol.json_report import ModelReport, read_report
 
 __all__ = [
+    "Encoder",
     "ModelTokens",
     "Problem",
     "Record",
     "ReportUsage",
-    "Speaker",
     "check",
     "decode",
     "encode",
@@ -34,7 +34,7 @@ _BAD_INPUT = ("bad_prompt", "bad_option")
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """All that cakit tells of a run; what is not known is None."""
+    """The fields of cakit's record of a run; unknown ones are None."""
 
     agent: str = "gemini"
     agent_version: str | None = None
@@ -53,7 +53,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """What a strict reader finds wrong, and in which field."""
+    """An error in a record, and its field."""
 
     field: str
     message: str
@@ -63,41 +63,45 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 def check(record: Record, *, trajectory: bool = False) -> list[Problem]:
-    """What keeps a run that ended with exit 0 from being a good one; a run that failed says so by its exit code.
+    """Check the record of a run that ended with exit 0. Other exit codes report a failure already.
 
-    `trajectory`: a path to the trajectory file is demanded too, as cakit's page does and its code does not.
+    `trajectory`: also require the path of the trajectory file, as cakit's documentation does and
+    its code does not.
 
     >>> [str(problem) for problem in check(Record(response="hi", llm_calls=1, tool_calls=0, command_exit_code=0))]
     ['models_usage: no model with known tokens']
     """
     if record.command_exit_code not in (0, None):
         return []
-    found = []
+    problems = []
     if not (record.response or "").strip():
-        found.append(Problem("response", "there is none" if record.response is None else "it is blank"))
+        problems.append(Problem("response", "missing" if record.response is None else "blank"))
     if not record.models_usage:
-        found.append(Problem("models_usage", "no model with known tokens"))
+        problems.append(Problem("models_usage", "no model with known tokens"))
     if record.llm_calls is None or record.llm_calls < 1:
-        found.append(Problem("llm_calls", _count(record.llm_calls, "1")))
+        problems.append(Problem("llm_calls", _count(record.llm_calls, "1")))
     if record.tool_calls is None or record.tool_calls < 0:
-        found.append(Problem("tool_calls", _count(record.tool_calls, "0")))
+        problems.append(Problem("tool_calls", _count(record.tool_calls, "0")))
     if trajectory and not record.trajectory_path:
-        found.append(Problem("trajectory_path", "there is none"))
-    return found
+        problems.append(Problem("trajectory_path", "missing"))
+    return problems
 
 
 def _count(number: int | None, least: str) -> str:
-    return "not known" if number is None else f"{number}, where {least} is the least"
+    return "not known" if number is None else f"{number}, must be at least {least}"
 
 
 def encode(record: Record) -> bytes:
-    """The object as cakit prints it: two blanks a level, keys in order, ASCII only."""
+    """Encode a record as cakit prints it: indented by two spaces, sorted keys, ASCII only."""
     return json.dumps(msgspec.to_builtins(record), indent=2, sort_keys=True).encode() + b"\n"
 
 
-def decode(said: bytes | str) -> Record:
-    """The record that `encode` wrote, or cakit: there are no `cached_tokens` and `thinking_tokens` then."""
-    return msgspec.json.decode(said, type=Record)
+def decode(data: bytes | str) -> Record:
+    """Decode a record of `encode` or of cakit.
+
+    The latter has no `cached_tokens` and `thinking_tokens`.
+    """
+    return msgspec.json.decode(data, type=Record)
 
 
 def raw_output(stdout: str, stderr: str = "") -> str:
@@ -117,7 +121,7 @@ def from_report(
     agent_version: str | None = None,
     runtime_seconds: float | None = None,
 ) -> Record:
-    """The record of a run with `--output-format json`, from what it printed; mask secrets before."""
+    """The record of a run with `--output-format json`, from its output; mask secrets before."""
     report = read_report(stdout, stderr)
     response = report.response if report else stdout.strip().rpartition("\n")[2].strip()
     usage = of_report(report.stats.models if report and report.stats else {})
@@ -132,32 +136,32 @@ def from_report(
         command_exit_code=exit_code,
         raw_output=raw_output(stdout, stderr),
     )
-    failed = exit_code or (1 if check(record) or (report and report.error) else 0)
-    return replace(record, cakit_exit_code=failed)
+    cakit_exit_code = exit_code or (1 if check(record) or (report and report.error) else 0)
+    return replace(record, cakit_exit_code=cakit_exit_code)
 
 
 def from_events(events: Iterable[Event]) -> Record:
     """The record of a run from its events."""
-    speaker = Speaker()
+    encoder = Encoder()
     for event in events:
-        speaker.hear((event,))
-    return speaker.record()
+        encoder.feed((event,))
+    return encoder.record()
 
 
-class Speaker:
-    """Hears a run, and tells its record at the end; paths and raw output are known to who writes the files."""
+class Encoder:
+    """Collects the events of a run. Returns its record at the end, without paths and raw output."""
 
     def __init__(self) -> None:
-        self._began: Started | None = None
+        self._started: Started | None = None
         self._finished: Finished | None = None
-        self._begin()
+        self._reset()
 
-    def _begin(self) -> None:
+    def _reset(self) -> None:
         self._text = io.StringIO(newline="")
         self._tools = 0
         self._agents = 0
 
-    def hear(self, events: Sequence[Event]) -> bytes:
+    def feed(self, events: Sequence[Event]) -> bytes:
         add_text = self._text.write
         for event in events:
             kind = type(event)
@@ -169,26 +173,26 @@ class Speaker:
                 self._on_tool(event)
                 add_text = self._text.write
             elif isinstance(event, Started):
-                self._began = event
-                self._begin()
+                self._started = event
+                self._reset()
                 add_text = self._text.write
             elif isinstance(event, Finished):
                 self._finished = event
         return b""
 
-    def end(self) -> bytes:
+    def finish(self) -> bytes:
         return encode(self.record())
 
     def _on_tool(self, event: ToolStarted) -> None:
         self._tools += 1
         self._agents += event.kind == "agent"
         if event.parent is None:
-            # The response is what was said after the last tool.
+            # The response is the text after the last tool.
             self._text = io.StringIO(newline="")
 
     def record(self) -> Record:
-        """What is known of the run so far; the whole of it after its `Finished`."""
-        version = self._began.cli_version if self._began else None
+        """The record so far; complete after `Finished`."""
+        version = self._started.cli_version if self._started else None
         finished = self._finished
         if finished is None:
             response = self._text.getvalue() or None
@@ -208,13 +212,16 @@ class Speaker:
         return replace(record, cakit_exit_code=_exit_code(finished, record))
 
     def _response(self, finished: Finished) -> str | None:
-        if self._began is None and finished.outcome != "success":
+        if self._started is None and finished.outcome != "success":
             return finished.reason or (finished.failure.message if finished.failure else None)
         return finished.answer or None
 
     def _tool_calls(self, finished: Finished) -> int | None:
-        """The CLI counts those of subagents as well: they are not known where the journal was not."""
-        if self._began is None or (self._agents and not finished.complete):
+        """Includes calls of subagents, as the CLI counts them.
+
+        None if there were some and the journal was not read.
+        """
+        if self._started is None or (self._agents and not finished.complete):
             return None
         return self._tools
 
@@ -229,7 +236,7 @@ def _exit_code(finished: Finished, record: Record) -> int:
 
 
 class ModelTokens(msgspec.Struct, frozen=True, kw_only=True):
-    """The tokens of one served model; cached ones are in the prompt, thinking ones in the completion."""
+    """The tokens of one model: prompt with cached tokens, completion with thinking."""
 
     prompt_tokens: int
     completion_tokens: int
@@ -239,7 +246,7 @@ class ModelTokens(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReportUsage(msgspec.Struct, frozen=True):
-    """What a json report tells: the models with all their numbers, and how often any was asked."""
+    """The usage in a json report: tokens of each model, and the number of requests."""
 
     models: dict[str, ModelTokens]
     requests: int | None
@@ -247,36 +254,36 @@ class ReportUsage(msgspec.Struct, frozen=True):
 
 def of_models(usage: Usage | None) -> dict[str, ModelTokens]:
     """From the usage of a run, without models that have requests with unknown tokens."""
-    told = {
+    models = {
         model.model: _tokens(model.input, model.output, model.thinking, model.total, model.cached)
         for model in (usage.models if usage else ())
         if not model.unknown
     }
-    return {name: tokens for name, tokens in told.items() if tokens}
+    return {name: tokens for name, tokens in models.items() if tokens}
 
 
 def of_report(models: Mapping[str, ModelReport]) -> ReportUsage:
-    """From the models of a json report, under the CLI's own names."""
-    told = {}
+    """From the models of a json report, with the CLI's model names."""
+    usage = {}
     for name, model in models.items():
         counts = model.tokens
-        told[name] = _tokens(counts.prompt, counts.candidates, counts.thoughts, counts.total, counts.cached)
+        usage[name] = _tokens(counts.prompt, counts.candidates, counts.thoughts, counts.total, counts.cached)
     requests = [model.api.total_requests for model in models.values()]
     known = [number for number in requests if number is not None]
-    asked = sum(known) if requests and len(known) == len(requests) else None
-    return ReportUsage({name: tokens for name, tokens in told.items() if tokens}, asked)
+    total = sum(known) if requests and len(known) == len(requests) else None
+    return ReportUsage({name: tokens for name, tokens in usage.items() if tokens}, total)
 
 
 def _tokens(
-    prompt: int | None, said: int | None, thought: int | None, total: int | None, cached: int | None
+    prompt: int | None, output: int | None, thinking: int | None, total: int | None, cached: int | None
 ) -> ModelTokens | None:
-    if prompt is None or said is None or thought is None:
+    if prompt is None or output is None or thinking is None:
         return None
-    completion = said + thought
+    completion = output + thinking
     return ModelTokens(
         prompt_tokens=prompt,
         completion_tokens=completion,
         total_tokens=prompt + completion if total is None else total,
         cached_tokens=UNSET if cached is None else cached,
-        thinking_tokens=thought,
+        thinking_tokens=thinking,
     )

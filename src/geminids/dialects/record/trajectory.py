@@ -1,4 +1,4 @@
-"""The trajectory file of cakit: what a run said, in YAML, to be read by people."""
+"""The trajectory file of cakit: the output of a run in YAML, for people to read."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TITLE = "Coding Agent Trace"
 
 
 def of_output(stdout: str, stderr: str = "", *, source: str = "gemini") -> str:
-    """The trajectory of what the CLI printed, whichever output format it had.
+    """The trajectory of the CLI's output, in any of its output formats.
 
     >>> print(of_output('{"response": "one\\\\ntwo"}'), end="")
     title: Coding Agent Trace
@@ -37,17 +37,20 @@ def of_output(stdout: str, stderr: str = "", *, source: str = "gemini") -> str:
 
 
 def of_sections(sections: Sequence[tuple[str, str, str]], *, source: str = "gemini") -> str:
-    """The trajectory of several outputs: of each its label, stdout and stderr."""
-    told = []
+    """The trajectory of several outputs, each with its label, stdout and stderr."""
+    entries = []
     for label, stdout, stderr in sections:
         form, content = _content(stdout, stderr)
-        told.append({"label": label, "format": form, **content})
+        entries.append({"label": label, "format": form, **content})
     head = {"title": _TITLE, "format": "family-yaml", "source": source}
-    return _yaml({**head, "section_count": len(told), "sections": told})
+    return _yaml({**head, "section_count": len(entries), "sections": entries})
 
 
 def of_events(events: Iterable[Event], *, source: str = "gemini") -> str:
-    """The trajectory of a run's events, by their lines: pieces of text are one entry, and nulls are left out."""
+    """The trajectory of a run's events.
+
+    Consecutive pieces of text are one entry, and nulls are omitted.
+    """
     entries: list[dict[str, Any]] = []
     pieces: list[str] = []
     for event in events:
@@ -82,16 +85,16 @@ def _item(event: Event) -> dict[str, Any]:
     try:
         fields: dict[str, Any] = msgspec.to_builtins(event)
     except RecursionError:
-        # An input as deep as JSON can be.
+        # The input is nested too deeply.
         fields = msgspec.to_builtins(msgspec.structs.replace(event, input=None))
-    # `session` is in the message of its notice, too.
+    # `session` is also in the message of its notice.
     return {name: value for name, value in fields.items() if value is not None and name != "session"}
 
 
 def _content(stdout: str, stderr: str) -> tuple[str, dict[str, Any]]:
     errors = {"stderr": text} if (text := stderr.strip("\n")) else {}
-    known, value = _json(stdout.strip("\n"))
-    if known:
+    is_json, value = _json(stdout.strip("\n"))
+    if is_json:
         return "json-yaml", {"item": value, **errors}
     entries = [
         _entry(index, line.removesuffix("\r"))
@@ -104,10 +107,10 @@ def _content(stdout: str, stderr: str) -> tuple[str, dict[str, Any]]:
 
 
 def _entry(index: int, line: str) -> dict[str, Any]:
-    known, value = _json(line)
+    is_json, value = _json(line)
     return (
         {"index": index, "type": "json", "item": value}
-        if known
+        if is_json
         else {"index": index, "type": "text", "text": line}
     )
 
@@ -119,16 +122,16 @@ def _json(text: str) -> tuple[bool, Any]:
         return False, None
 
 
-# Characters that a literal block cannot hold, or that a reader takes for the end of a line.
+# Characters that a literal block cannot hold, or that readers treat as a line end.
 _UNFIT = re.compile("[^\t\n\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
-# Numbers for readers of YAML 1.2 that PyYAML, which knows YAML 1.1, would not quote.
+# Numbers in YAML 1.2 that PyYAML, which implements YAML 1.1, would not quote.
 _NUMBER = re.compile(r"[-+]?[0-9]+[eE][-+]?[0-9]+|0o[0-7]+")
-# Readers recurse; none of ours shall fail.
+# Deeper nesting could exceed the recursion limit of readers.
 _DEEPEST = 40
 
 
 def yaml_text(document: Mapping[str, Any]) -> str:
-    """Write a document whose values are what JSON has.
+    """Write a document of JSON values as YAML.
 
     >>> print(yaml_text({"title": "A day", "lines": ["one\\ntwo\\n", "7"], "none": None}), end="")
     title: A day
@@ -144,7 +147,7 @@ def yaml_text(document: Mapping[str, Any]) -> str:
 
 
 class _Dumper(yaml.SafeDumper):
-    """PyYAML's dumper without aliases, with indented lists, and with a literal block for every text that fits."""
+    """PyYAML's dumper without aliases, with indented lists, and literal blocks where possible."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -153,7 +156,8 @@ class _Dumper(yaml.SafeDumper):
         super().increase_indent(flow, False)
 
     def analyze_scalar(self, scalar: str) -> ScalarAnalysis:
-        # PyYAML itself quotes a text of several lines if one of them ends with a blank, and loses a lone U+0085.
+        # PyYAML itself quotes a text of several lines if one of them ends with a blank, and loses a
+        # lone U+0085.
         is_fit = not _UNFIT.search(scalar)
         if is_fit and "\n" not in scalar:
             return super().analyze_scalar(scalar)
@@ -170,7 +174,7 @@ _Dumper.add_representer(str, _represent_text)
 
 
 def _shallow(value: Any, depth: int) -> Any:
-    """Replace what is nested too deeply for a reader by its JSON text."""
+    """Replace values that are nested too deeply for a reader with their JSON text."""
     if not value or not isinstance(value, Mapping | list | tuple):
         return value
     if depth > _DEEPEST:

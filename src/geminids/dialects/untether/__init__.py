@@ -1,4 +1,4 @@
-"""A run as the events of Untether's runners: one started, actions, and exactly one completed, last."""
+"""A run as the events of Untether's runners: `started`, actions, and one `completed` at the end."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ __all__ = [
     "Action",
     "ActionEvent",
     "CompletedEvent",
+    "Encoder",
     "ResumeToken",
-    "Speaker",
     "StartedEvent",
     "Translator",
     "UntetherEvent",
@@ -58,13 +58,21 @@ __all__ = [
 ]
 
 _PREVIEW = 500
-# Lines of the CLI that are no events of its own, whatever level they have.
-_ODD = {"noise", "unknown_event", "unknown_role", "unknown_update", "protocol", "encoding", "line_too_long"}
+# Notices about lines that are not events of the CLI; reported at any level.
+_BAD_LINES = {
+    "noise",
+    "unknown_event",
+    "unknown_role",
+    "unknown_update",
+    "protocol",
+    "encoding",
+    "line_too_long",
+}
 _MODES = {"yolo": "full access", "auto_edit": "edit files"}
 
 
 def translate(events: Iterable[Event]) -> Iterator[UntetherEvent]:
-    """A whole run in Untether's events.
+    """Translate a whole run to Untether's events.
 
     >>> from geminids.events.model import Text
     >>> list(translate([Text(at=0, seq=0, attempt=1, turn=1, text="half of it")]))[-1].answer
@@ -72,21 +80,21 @@ def translate(events: Iterable[Event]) -> Iterator[UntetherEvent]:
     """
     translator = Translator()
     for event in events:
-        yield from translator.hear((event,))
-    yield from translator.end()
+        yield from translator.feed((event,))
+    yield from translator.finish()
 
 
-class Speaker:
-    """The same as lines of JSON."""
+class Encoder:
+    """Encodes Untether's events as lines of JSON."""
 
     def __init__(self) -> None:
         self._translator = Translator()
 
-    def hear(self, events: Sequence[Event]) -> bytes:
-        return _lines(self._translator.hear(events))
+    def feed(self, events: Sequence[Event]) -> bytes:
+        return _lines(self._translator.feed(events))
 
-    def end(self) -> bytes:
-        return _lines(self._translator.end())
+    def finish(self) -> bytes:
+        return _lines(self._translator.finish())
 
 
 def _lines(events: Iterable[UntetherEvent]) -> bytes:
@@ -94,22 +102,22 @@ def _lines(events: Iterable[UntetherEvent]) -> bytes:
 
 
 class Translator:
-    """Hears the events of one run, and tells Untether's."""
+    """Translates the events of one run."""
 
     def __init__(self) -> None:
-        self._began: Started | None = None
+        self._started: Started | None = None
         self._session_id: str | None = None
         self._model: str | None = None
         self._text = io.StringIO(newline="")
-        self._told_started = False
-        self._told_completed = False
+        self._has_emitted_started = False
+        self._has_emitted_completed = False
         self._notes = 0
         self._open: dict[str, ToolStarted] = {}
         self._commands: dict[str, str] = {}
 
-    def hear(self, events: Iterable[Event]) -> list[UntetherEvent]:
+    def feed(self, events: Iterable[Event]) -> list[UntetherEvent]:
         out: list[UntetherEvent] = []
-        if self._told_completed:
+        if self._has_emitted_completed:
             return out
         add_text = self._text.write
         for event in events:
@@ -124,11 +132,11 @@ class Translator:
                 add_text = self._text.write
         return out
 
-    def end(self) -> list[UntetherEvent]:
-        """The end of events that had no `Finished`: a run without a result."""
-        if self._told_completed:
+    def finish(self) -> list[UntetherEvent]:
+        """Return the missing `completed` event if no `Finished` came."""
+        if self._has_emitted_completed:
             return []
-        self._told_completed = True
+        self._has_emitted_completed = True
         error = "gemini: the events end before the run does"
         return [
             CompletedEvent(
@@ -137,88 +145,97 @@ class Translator:
         ]
 
     def _on_started(self, event: Started, out: list[UntetherEvent]) -> None:
-        self._began = event
+        self._started = event
         self._session_id = event.session_id or self._session_id
         self._model = event.model or self._model
         self._text = io.StringIO(newline="")
 
     def _on_notice(self, event: Notice, out: list[UntetherEvent]) -> None:
         if event.code == "session":
-            # The CLI has loaded: what Untether takes for the start.
-            if (named := event.session) is not None:
-                self._session_id, self._model = named.session_id, named.model or self._model
-            self._on_life(event, out)
-        elif event.code in _ODD:
+            # The CLI has loaded: Untether's start of a run.
+            if (session := event.session) is not None:
+                self._session_id, self._model = session.session_id, session.model or self._model
+            self._emit_started(event, out)
+        elif event.code in _BAD_LINES:
             detail = Detail(code=event.code, line=event.message)
             out.append(self._note(event.message, detail, "warning"))
         elif event.level in ("warning", "error"):
             out.append(self._note(event.message, Detail(code=event.code), event.level))
 
-    def _on_life(self, event: Event, out: list[UntetherEvent]) -> None:
-        """A sign of a session that has begun."""
-        if self._told_started or not self._session_id:
+    def _emit_started(self, event: Event, out: list[UntetherEvent]) -> None:
+        """Emit `started` once, when the session is known."""
+        if self._has_emitted_started or not self._session_id:
             return
-        self._told_started = True
-        began, model = self._began, self._model
-        mode = _MODES.get(began.approval or "") if began else None
-        meta = Meta(model=model or UNSET, pid=began.pid if began else UNSET, permission_mode=mode or UNSET)
+        self._has_emitted_started = True
+        started, model = self._started, self._model
+        mode = _MODES.get(started.approval or "") if started else None
+        meta = Meta(
+            model=model or UNSET, pid=started.pid if started else UNSET, permission_mode=mode or UNSET
+        )
         token = ResumeToken(ENGINE, self._session_id)
         out.append(StartedEvent(resume=token, meta=None if meta == Meta() else meta))
 
     def _on_tool_started(self, event: ToolStarted, out: list[UntetherEvent]) -> None:
-        self._on_life(event, out)
+        self._emit_started(event, out)
         if not event.id:
             return
         self._open[event.id] = event
         out.append(ActionEvent(action=self._action(event, None), phase="started"))
 
     def _on_tool_finished(self, event: ToolFinished, out: list[UntetherEvent]) -> None:
-        self._on_life(event, out)
-        began = self._open.pop(event.id, None)
-        if began is None:
+        self._emit_started(event, out)
+        started = self._open.pop(event.id, None)
+        if started is None:
             return
         ok = event.status == "ok"
         message = None if ok else event.error
-        out.append(ActionEvent(action=self._action(began, event), phase="completed", ok=ok, message=message))
+        out.append(
+            ActionEvent(action=self._action(started, event), phase="completed", ok=ok, message=message)
+        )
         self._commands.pop(event.id, None)
 
     def _on_asked(self, event: PermissionAsked, out: list[UntetherEvent]) -> None:
-        self._on_life(event, out)
-        began = self._open.get(event.id)
-        if began is not None:
+        self._emit_started(event, out)
+        started = self._open.get(event.id)
+        if started is not None:
             if event.command is not None:
                 self._commands[event.id] = event.command
-            what = f"waits for a permission: {event.command or event.title}"
+            message = f"waits for a permission: {event.command or event.title}"
             out.append(
-                ActionEvent(action=self._action(began, None), phase="updated", message=what, level="info")
+                ActionEvent(
+                    action=self._action(started, None), phase="updated", message=message, level="info"
+                )
             )
 
-    def _action(self, began: ToolStarted, over: ToolFinished | None) -> Action:
-        given = (over and over.input) or began.input or self._asked_for(began.id)
-        cwd = self._began.cwd if self._began else ""
-        kind, title = kind_and_title(began.name, given, cwd, paths=began.paths, told=began.title)
-        path = path_in(given) or (began.paths[0] if began.paths else None)
+    def _action(self, started: ToolStarted, finished: ToolFinished | None) -> Action:
+        tool_input = (finished and finished.input) or started.input or self._asked_input(started.id)
+        cwd = self._started.cwd if self._started else ""
+        kind, title = kind_and_title(started.name, tool_input, cwd, paths=started.paths, title=started.title)
+        path = path_in(tool_input) or (started.paths[0] if started.paths else None)
         detail = Detail(
-            tool_name=began.name,
-            input=given,
-            tool_id=began.id,
+            tool_name=started.name,
+            input=tool_input,
+            tool_id=started.id,
             changes=(Changed(path),) if kind == "file_change" and path else UNSET,
-            output_preview=over.output[:_PREVIEW] if over and over.output is not None else UNSET,
-            exit_code=over.exit_code if over and over.exit_code is not None else UNSET,
-            parent_tool_use_id=began.parent or UNSET,
+            output_preview=finished.output[:_PREVIEW] if finished and finished.output is not None else UNSET,
+            exit_code=finished.exit_code if finished and finished.exit_code is not None else UNSET,
+            parent_tool_use_id=started.parent or UNSET,
         )
-        return Action(began.id, kind, title, detail)
+        return Action(started.id, kind, title, detail)
 
-    def _asked_for(self, call: str) -> dict[str, str]:
-        """On the warm lane a refused call never tells its input: of a command, the question does."""
+    def _asked_input(self, call: str) -> dict[str, str]:
+        """The command of the permission request.
+
+        The warm transport never reports the input of a denied call.
+        """
         command = self._commands.get(call)
         return {} if command is None else {"command": command}
 
     def _on_finished(self, event: Finished, out: list[UntetherEvent]) -> None:
         self._session_id = event.session_id or self._session_id
         if event.text:
-            self._on_life(event, out)
-        self._told_completed = True
+            self._emit_started(event, out)
+        self._has_emitted_completed = True
         error = error_of(event)
         if error is not None and event.failure is not None and exited_without_result(event):
             out.append(self._note(error, Detail(code=event.failure.kind), "warning"))
@@ -249,7 +266,7 @@ _HANDLERS: dict[type, _Handler] = {
     ToolStarted: Translator._on_tool_started,
     ToolFinished: Translator._on_tool_finished,
     PermissionAsked: Translator._on_asked,
-    **dict.fromkeys((Thought, TokensUsed, PermissionDecided), Translator._on_life),
+    **dict.fromkeys((Thought, TokensUsed, PermissionDecided), Translator._emit_started),
 }
 
 
@@ -258,7 +275,7 @@ def _usage(event: Finished) -> RunUsage | None:
     if usage is None or (usage.input is None and usage.output is None):
         return None
     if usage.unknown:
-        # The sums lack a request. The format has no other way to say so.
+        # A request is missing from the sums. The format can express that only by nulls.
         tokens = TokenUsage(input_tokens=None, output_tokens=None)
     else:
         cached = UNSET if usage.cached is None else usage.cached
@@ -273,13 +290,13 @@ _PATH = re.compile(r"(?<![\w.~/\\\]])(?:~?/|\.{1,2}/|[A-Za-z]:\\)[^\s:;,\"'<>()]
 
 
 def error_of(event: Finished) -> str | None:
-    """Why, in words that name the status; None for a success."""
+    """The error message, with the outcome; None for a success."""
     if event.outcome == "success":
         return None
     if not _has_no_result(event):
         kind = f" ({event.failure.kind})" if event.failure else ""
-        why = event.failure.message if event.failure else event.reason
-        return f"gemini {event.outcome}{kind}" + (f": {why}" if why else "")
+        reason = event.failure.message if event.failure else event.reason
+        return f"gemini {event.outcome}{kind}" + (f": {reason}" if reason else "")
     parts = ["gemini finished without a result event"]
     if exited_without_result(event):
         parts = [f"gemini failed ({_exit(event.exit_code)})."]
@@ -291,7 +308,7 @@ def error_of(event: Finished) -> str | None:
 
 
 def exited_without_result(event: Finished) -> bool:
-    """Whether the process failed before it could say how the run ended: worth a warning of its own."""
+    """Whether the process failed without a result, which gets a warning of its own."""
     return _has_no_result(event) and event.exit_code not in (0, None)
 
 
@@ -307,5 +324,5 @@ def _exit(code: int | None) -> str:
 
 
 def _public(stderr: str) -> str:
-    """The beginning, without the places of this machine: it may be shown in a chat."""
+    """The beginning of stderr without paths and URLs: it may be shown in a chat."""
     return _PATH.sub("[path]", _URL.sub("[url]", stderr))[:_EXCERPT].strip()

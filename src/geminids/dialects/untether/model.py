@@ -31,14 +31,14 @@ ENGINE = "gemini"
 
 
 class Changed(msgspec.Struct, frozen=True):
-    """A file that a tool call is about."""
+    """A file that a tool call changes."""
 
     path: str
     kind: Literal["update"] = "update"
 
 
 class Detail(msgspec.Struct, frozen=True, kw_only=True):
-    """What an action has beside its title: of a tool, the call and what came of it; of a warning, code and line."""
+    """Details of an action: for a tool, the call and its result; for a warning, code and line."""
 
     tool_name: str | UnsetType = UNSET
     input: dict[str, Any] | UnsetType = UNSET
@@ -52,7 +52,7 @@ class Detail(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Action(msgspec.Struct, frozen=True):
-    """Something that the agent does, or that is to be noted."""
+    """A tool call or a note."""
 
     id: str
     kind: Kind
@@ -69,7 +69,7 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TokenUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """Input with cached tokens, output without thinking, as the CLI's own sums have them."""
+    """Input with cached tokens, output without thinking, as in the CLI's own sums."""
 
     input_tokens: int | None
     output_tokens: int | None
@@ -77,7 +77,7 @@ class TokenUsage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunUsage(msgspec.Struct, frozen=True, kw_only=True):
-    """What the run took."""
+    """Tokens, time and cost of the run."""
 
     usage: TokenUsage
     duration_ms: int
@@ -94,7 +94,7 @@ class StartedEvent(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", 
 
 
 class ActionEvent(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="action"):
-    """An action begins, or is over."""
+    """An action starts, changes or ends."""
 
     engine: str = ENGINE
     action: Action
@@ -105,7 +105,7 @@ class ActionEvent(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", t
 
 
 class CompletedEvent(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="completed"):
-    """The run is over; nothing comes after it."""
+    """The last event: the run has ended."""
 
     engine: str = ENGINE
     ok: bool
@@ -119,11 +119,11 @@ UntetherEvent = StartedEvent | ActionEvent | CompletedEvent
 
 
 def encode_untether_event(event: UntetherEvent) -> bytes:
-    """One event as one line of JSON, without the newline; all fields, nulls included."""
+    """Encode an event as a line of JSON, without the newline; with all fields, nulls too."""
     try:
         return encode_json(event)
     except RecursionError:
-        # Nothing but a tool's input can be as deep as JSON can be.
+        # Only the input of a tool can be nested this deeply.
         assert isinstance(event, ActionEvent)
         detail = msgspec.structs.replace(event.action.detail, input={})
         action = msgspec.structs.replace(event.action, detail=detail)

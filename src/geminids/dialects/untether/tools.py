@@ -1,4 +1,4 @@
-"""The CLI's tool calls as Untether names them: what kind of action, under which title, on which file."""
+"""Maps the CLI's tool calls to Untether's actions: kind, title and file."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ Kind = Literal[
 Args = Mapping[str, Any]
 
 _NAMES = {
-    # The document's: most of them never were in the CLI.
+    # Names in Untether's documentation; the CLI never had most of them.
     "edit_file": "edit",
     "web_search": "websearch",
     "list_dir": "ls",
     "find_files": "glob",
     "search_files": "grep",
-    # The CLI's own, of every release.
+    # Names of the CLI, of every release.
     "read_file": "read",
     "read_many_files": "read",
     "write_file": "write",
@@ -37,16 +37,17 @@ _NAMES = {
     "invoke_agent": "task",
     "delegate_to_agent": "task",
 }
-# The document's three first, then what the CLI has called it.
+# The three names of Untether's documentation, then those of the CLI.
 _PATH_KEYS = ("file_path", "path", "filePath", "absolute_path", "dir_path")
 
 
 def kind_and_title(
-    name: str, given: Args, cwd: str, *, paths: Sequence[str] = (), told: str = ""
+    name: str, args: Args, cwd: str, *, paths: Sequence[str] = (), title: str = ""
 ) -> tuple[Kind, str]:
     """Kind and title of a call.
 
-    `paths` and `told` (the call in one line) stand in for arguments that are not known yet, as on the warm lane.
+    `paths` and `title` (the call in one line) are used while the arguments are unknown, as on the
+    warm transport.
 
     >>> kind_and_title("write_file", {"file_path": "/repo/src/a.py"}, "/repo")
     ('file_change', 'src/a.py')
@@ -58,33 +59,33 @@ def kind_and_title(
     make = _TITLES.get(usual)
     if make is None:
         return kind, name
-    path = path_in(given) or (paths[0] if paths else None)
-    title = make(given, _from_here(path, cwd) if path else None)
-    if title is None:
-        title = (told if not given else "") or _BARE.get(usual, name)
-    return kind, title.replace(f"{cwd}/", "") if kind == "command" and cwd else title
+    path = path_in(args) or (paths[0] if paths else None)
+    made = make(args, _relative(path, cwd) if path else None)
+    if made is None:
+        made = (title if not args else "") or _BARE.get(usual, name)
+    return kind, made.replace(f"{cwd}/", "") if kind == "command" and cwd else made
 
 
-def path_in(given: Args) -> str | None:
-    """The file that a call names."""
-    return next((path for key in _PATH_KEYS if isinstance(path := given.get(key), str) and path), None)
+def path_in(args: Args) -> str | None:
+    """The file in the arguments of a call."""
+    return next((path for key in _PATH_KEYS if isinstance(path := args.get(key), str) and path), None)
 
 
-def _from_here(path: str, cwd: str) -> str:
+def _relative(path: str, cwd: str) -> str:
     if path == cwd:
         return "."
     return path.removeprefix(cwd if cwd.endswith("/") else f"{cwd}/") if cwd else path
 
 
-def _text(given: Args, *keys: str) -> str | None:
-    return next((str(value) for key in keys if (value := given.get(key))), None)
+def _text(args: Args, *keys: str) -> str | None:
+    return next((str(value) for key in keys if (value := args.get(key))), None)
 
 
 def _with(verb: str, quoted: bool, *keys: str) -> Callable[[Args, str | None], str | None]:
-    """A title like ``read: `a.py` ``: of the path where no keys are given."""
+    """A title like ``read: `a.py` ``: from these keys, or from the path without keys."""
 
-    def title(given: Args, path: str | None) -> str | None:
-        subject = _text(given, *keys) if keys else path
+    def title(args: Args, path: str | None) -> str | None:
+        subject = _text(args, *keys) if keys else path
         if subject is None:
             return None
         return f"{verb}: `{subject}`" if quoted else f"{verb}: {subject}"
@@ -92,21 +93,21 @@ def _with(verb: str, quoted: bool, *keys: str) -> Callable[[Args, str | None], s
     return title
 
 
-def _fetched(given: Args, _: str | None) -> str | None:
-    """The CLI's own tool has the address in its prompt."""
-    return _text(claude_tool("web_fetch", given)[1], "url")
+def _fetched(args: Args, _: str | None) -> str | None:
+    """The CLI's tool has the URL in its prompt."""
+    return _text(claude_tool("web_fetch", args)[1], "url")
 
 
 def _path(_: Args, path: str | None) -> str | None:
     return path
 
 
-def _command(given: Args, _: str | None) -> str | None:
-    return _text(given, "command")
+def _command(args: Args, _: str | None) -> str | None:
+    return _text(args, "command")
 
 
-def _todo(words: str) -> Callable[[Args, str | None], str | None]:
-    return lambda _, __: words
+def _fixed(title: str) -> Callable[[Args, str | None], str | None]:
+    return lambda _, __: title
 
 
 _KINDS: dict[str, Kind] = {
@@ -123,15 +124,15 @@ _TITLES: dict[str, Callable[[Args, str | None], str | None]] = {
     "glob": _with("glob", True, "pattern"),
     "grep": _with("grep", False, "pattern"),
     "find": _with("find", False, "pattern"),
-    "websearch": lambda given, _: _text(given, "query"),
+    "websearch": lambda args, _: _text(args, "query"),
     "webfetch": _fetched,
-    "todowrite": _todo("update todos"),
-    "todoread": _todo("read todos"),
-    "askuserquestion": _todo("ask user"),
-    "task": lambda given, _: _text(given, "description", "prompt"),
-    "agent": lambda given, _: _text(given, "description", "prompt"),
+    "todowrite": _fixed("update todos"),
+    "todoread": _fixed("read todos"),
+    "askuserquestion": _fixed("ask user"),
+    "task": lambda args, _: _text(args, "description", "prompt"),
+    "agent": lambda args, _: _text(args, "description", "prompt"),
 }
-# Where a title has no subject, the name of the call stands alone.
+# Titles without a subject.
 _BARE = {
     "read": "read",
     "ls": "ls",

@@ -75,7 +75,8 @@ class StreamTranslator:
         out: list[Event] = []
         redactor = self._text
         if redactor is not None:
-            pieces = [line.content for line in lines if type(line) is Message]
+            # Not the user's messages: they are no part of the text, and would break a secret in two.
+            pieces = [line.content for line in lines if type(line) is Message and line.role == "assistant"]
             if redactor.is_clear("".join(pieces)):
                 # Search the whole text once: most blocks contain no secret, and their pieces need no search.
                 self._flush(out)

@@ -1,4 +1,4 @@
-"""A turn of a chat as it is watched: as a run, with thoughts folded, questions asked, and a short ending."""
+"""The live view of a chat turn: a run with folded thoughts, permission requests, a short footer."""
 
 from __future__ import annotations
 
@@ -29,13 +29,16 @@ _SUBJECTS = 3
 
 
 class ChatView(TerminalView):
-    """Shows one turn. `asked` has the ids of the questions that it has come to; `thoughts` all that was thought."""
+    """Shows one turn.
+
+    `asked` has the ids of the permission requests so far, `thoughts` all thoughts.
+    """
 
     within = "chat"
-    """How far an "always" reaches."""
+    """The scope of an "always"."""
 
-    def __init__(self, *given: Any, **more: Any) -> None:
-        super().__init__(*given, **more)
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
         self.asked: set[str] = set()
         self.thoughts: list[Thought] = []
         self._folded: list[Thought] = []
@@ -43,7 +46,7 @@ class ChatView(TerminalView):
         self._since = self._clock()
 
     def ask(self, asked: PermissionAsked, *, whole: bool = False) -> None:
-        """Show what the agent wants to do."""
+        """Show a permission request."""
         self._below_text()
         self._screen.status(None)
         self._screen.gap()
@@ -52,31 +55,31 @@ class ChatView(TerminalView):
         self._screen.flush()
 
     def offer(self, asked: PermissionAsked, *, more: bool, reason: bool = False) -> None:
-        """Show the keys that are answers, and wait in their line."""
+        """Show the keys to answer with, and leave the cursor after the question."""
         for line in choices(asked, more=more, reason=reason, within=self.within):
             self._screen.paragraph(line, indent=2)
         self._screen.text("  allow? ")
         self._screen.flush()
 
-    def answered(self, what: str) -> None:
-        """Write the answer behind the question."""
-        self._screen.text(f"{what}\n")
+    def answered(self, answer: str) -> None:
+        """Write the answer after the question."""
+        self._screen.text(f"{answer}\n")
         self._screen.flush()
 
     def go_on(self) -> None:
-        """The question is behind us: what follows stands apart from it."""
+        """Leave a gap after the permission request."""
         self._screen.gap()
         self._screen.flush()
 
-    def _say(self, said: list[Text]) -> None:
-        if said:
+    def _write_text(self, pieces: list[Text]) -> None:
+        if pieces:
             self._fold()
-        super()._say(said)
+        super()._write_text(pieces)
         self._since = self._clock()
 
-    def _take(self, event: Event) -> None:
+    def _handle(self, event: Event) -> None:
         if isinstance(event, Thought):
-            self._status.see(event, self._clock())
+            self._status.update(event, self._clock())
             self._folded.append(event)
             self.thoughts.append(event)
             return
@@ -86,31 +89,31 @@ class ChatView(TerminalView):
         elif isinstance(event, PermissionAsked):
             self.asked.add(event.id)
         elif isinstance(event, PermissionDecided) and event.decision != "deny" and event.id in self._calls:
-            # The tool begins now: its clock does not count the time that the question was open.
-            self._status.see(self._calls[event.id], self._clock())
-        super()._take(event)
+            # The tool starts now: its time does not include the wait for the answer.
+            self._status.update(self._calls[event.id], self._clock())
+        super()._handle(event)
         self._since = self._clock()
 
     def _fold(self) -> None:
-        """What was thought up to here, in one line."""
+        """Show the thoughts so far in one line."""
         if not self._folded:
             return
         spent = self._clock() - self._since
-        told = "thought for a moment" if spent < _A_MOMENT else f"thought for {duration(spent * 1000)}"
-        subjects = [subject for one in self._folded if (subject := one_line(one.subject or ""))]
+        summary = "thought for a moment" if spent < _A_MOMENT else f"thought for {duration(spent * 1000)}"
+        subjects = [subject for thought in self._folded if (subject := one_line(thought.subject or ""))]
         self._folded.clear()
         if subjects:
             before = "… " if len(subjects) > _SUBJECTS else ""
-            told = f"{told}: {before}{' · '.join(subjects[-_SUBJECTS:])}"
+            summary = f"{summary}: {before}{' · '.join(subjects[-_SUBJECTS:])}"
         self._below_text()
-        self._screen.line(Styled(told, "dim"), indent=2)
+        self._screen.line(Styled(summary, "dim"), indent=2)
 
     def _finished(self, event: Finished) -> None:
         self._fold()
         self._below_text()
         self._screen.gap()
         first, *rest = _ending(
-            event, list(footer(msgspec.structs.replace(event, session_id=None), self._seen))
+            event, list(footer(msgspec.structs.replace(event, session_id=None), self._facts))
         )
         self._screen.paragraph(first)
         for line in rest:
@@ -120,13 +123,13 @@ class ChatView(TerminalView):
 def _ending(event: Finished, whole: list[Styled]) -> list[Styled]:
     if event.outcome == "interrupted":
         first = Styled.assemble(("■ turn cancelled", "bold yellow"), f" after {duration(event.duration_ms)}")
-        # Why is known: somebody has pressed Ctrl-C.
+        # Without the reason: the user knows that they pressed Ctrl-C.
         return [first, *(line for line in whole[1:] if line.plain.startswith("ended ")), *amounts(event)]
     if event.outcome != "success" or event.failure is not None:
         return whole
     models = [one_line(used.model) for used in event.usage.models] if event.usage else []
-    told = [duration(event.duration_ms), ", ".join(models), tokens(event.usage) if event.usage else ""]
-    told.append(one_line(money(event.cost)) if event.cost is not None else "")
+    parts = [duration(event.duration_ms), ", ".join(models), tokens(event.usage) if event.usage else ""]
+    parts.append(one_line(money(event.cost)) if event.cost is not None else "")
     ended = [line for line in whole[1:] if line.plain.startswith("ended ")]
     unused = [Styled(line, "dim") for line in (discarded(event.discarded),) if line]
-    return [Styled(" · ".join(filter(None, told)), "dim"), *ended, *unused]
+    return [Styled(" · ".join(filter(None, parts)), "dim"), *ended, *unused]

@@ -1,4 +1,4 @@
-"""What a chat tells between its turns: its tokens, its thoughts, where it was left, and how to come back."""
+"""What a chat shows between its turns: tokens and cost, thoughts, and the last exchange."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ROWS = 6
 
 
 def cost(turns: Sequence[Usage], costs: Sequence[Cost] = (), unused: Sequence[int] = ()) -> Iterator[Text]:
-    """The tokens of a chat, by model, and its money; a number that is not known is a question mark.
+    """The tokens of a chat by model, and its cost; a question mark is an unknown number.
 
     `unused` are the numbers of the requests whose answers the CLI discarded.
     """
@@ -36,71 +36,71 @@ def cost(turns: Sequence[Usage], costs: Sequence[Cost] = (), unused: Sequence[in
     if len(rows) != 1:
         rows.append(("all", *(_sum(turns, name) for name in _COUNTS)))
     requests = [turn.requests for turn in turns if turn.requests is not None]
-    told = count(len(turns), "turn")
+    summary = count(len(turns), "turn")
     if len(requests) == len(turns):
-        told += f" · {count(sum(requests), 'request')}"
+        summary += f" · {count(sum(requests), 'request')}"
     if unknown := sum(turn.unknown for turn in turns):
-        told += f", {unknown} with unknown tokens"
-    yield Text(told, "dim")
+        summary += f", {unknown} with unknown tokens"
+    yield Text(summary, "dim")
     table = [("model", *_COUNTS), *rows]
     widths = [max(len(row[column]) for row in table) for column in range(len(table[0]))]
     for number, row in enumerate(table):
         numbers = (cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))
         yield Text("  ".join((row[0].ljust(widths[0]), *numbers)), "dim" if not number else "")
 
-    if told := one_line(money(_together(costs))) if costs else "":
-        yield Text(told, "dim")
-    if told := discarded(unused):
-        yield Text(told, "dim")
+    if line := one_line(money(_total(costs))) if costs else "":
+        yield Text(line, "dim")
+    if line := discarded(unused):
+        yield Text(line, "dim")
 
 
-def _together(costs: Sequence[Cost]) -> Cost:
-    """The turns as one: it is as well known as the least known of them."""
-    # A turn that has asked nobody, or that nobody knows anything of, makes the sum an estimate.
-    known = [one for one in costs if one.basis != "unknown" or one.unpriced]
-    paid, listed = [one.usd for one in known], [one.list_price for one in known]
+def _total(costs: Sequence[Cost]) -> Cost:
+    """The sum of all turns. It is only as exact as the least exact turn."""
+    # A turn without requests, or with unknown cost, makes the sum an estimate.
+    known = [cost for cost in costs if cost.basis != "unknown" or cost.unpriced]
+    paid, listed = [cost.usd for cost in known], [cost.list_price for cost in known]
     return Cost(
         usd=None if None in paid or not known else sum(filter(None, paid), Decimal(0)),
         list_price=None if None in listed or not known else sum(filter(None, listed), Decimal(0)),
-        basis="exact" if all(one.basis == "exact" for one in costs) else "estimate",
+        basis="exact" if all(cost.basis == "exact" for cost in costs) else "estimate",
         auth_mode=costs[-1].auth_mode,
-        unpriced=tuple(dict.fromkeys(name for one in costs for name in one.unpriced)),
+        unpriced=tuple(dict.fromkeys(name for cost in costs for name in cost.unpriced)),
     )
 
 
 def _sum(uses: Sequence[Usage] | Sequence[ModelUsage], name: str) -> str:
-    numbers = [getattr(one, name) for one in uses]
+    numbers = [getattr(usage, name) for usage in uses]
     known = [number for number in numbers if number is not None]
     if not known:
         return "?"
-    whole = len(known) == len(numbers) and not any(one.unknown for one in uses)
-    return f"{sum(known):,}" + ("" if whole else "+?")
+    is_complete = len(known) == len(numbers) and not any(usage.unknown for usage in uses)
+    return f"{sum(known):,}" + ("" if is_complete else "+?")
 
 
-def thoughts(those: Iterable[Thought]) -> Iterator[Text]:
-    """What was thought, in full."""
-    told = False
-    for thought in those:
-        told = True
+def thoughts(shown: Iterable[Thought]) -> Iterator[Text]:
+    """All thoughts in full."""
+    is_empty = True
+    for thought in shown:
+        is_empty = False
         yield Text(one_line(thought.subject or "thought"), "bold")
         yield from (Text(row, "dim") for row in clean(thought.text).strip().splitlines())
-    if not told:
-        yield Text("no thoughts: the model has told none")
+    if is_empty:
+        yield Text("no thoughts: the model reported none")
 
 
 def last_exchange(entries: Iterable[Entry]) -> Iterator[Text]:
-    """The last prompt of a stored conversation and what was answered, in a few dim lines."""
-    asked, said = "", ""
+    """The last prompt of a stored conversation and its answer, in a few dim lines."""
+    prompt, answer = "", ""
     for entry in entries:
         if entry.depth:
             continue
         if isinstance(entry, Prompt):
-            asked, said = without_handover(entry.text), ""
+            prompt, answer = without_handover(entry.text), ""
         elif isinstance(entry, AgentText):
-            said = entry.text
-    if asked:
-        yield Text(f"> {one_line(asked, 200)}", "dim")
-    rows = [row for row in clean(said).splitlines() if row.strip()]
+            answer = entry.text
+    if prompt:
+        yield Text(f"> {one_line(prompt, 200)}", "dim")
+    rows = [row for row in clean(answer).splitlines() if row.strip()]
     yield from (Text(row[:200], "dim") for row in rows[:_ROWS])
     if len(rows) > _ROWS:
         yield Text(f"… {count(len(rows) - _ROWS, 'more line')}", "dim")

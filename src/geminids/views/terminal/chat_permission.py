@@ -1,4 +1,4 @@
-"""What the agent wants to do, shown so that it can be judged: the exact command, or the exact change."""
+"""A permission request with all details: the exact command, or the exact change."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from geminids.views.sanitize import clean, one_line
 
 __all__ = ["choices", "is_cut", "question"]
 
-# As much as can be read at a glance; `v` shows the rest.
+# The number of lines before `v` must be pressed to see the rest.
 _SHOWN = 40
 _WANTS = {"created": "make", "edited": "change", "deleted": "delete", "moved": "move"}
 
 
 def question(asked: PermissionAsked, *, whole: bool = False) -> Iterator[Text]:
-    """The lines, cut after a screenful unless `whole`; nothing in them can steer the terminal."""
+    """The lines of a request, cut after a screenful unless `whole`; all text is sanitized."""
     rows = list(_rows(asked))
     yield Text.assemble(("? ", "bold yellow"), (_wants(asked), "bold"))
     for row in rows if whole else rows[:_SHOWN]:
-        row.no_wrap = True  # left to the terminal, which cuts nothing
+        row.no_wrap = True  # the terminal wraps it, so nothing is cut
         yield row
     if not whole and len(rows) > _SHOWN:
         yield Text(f"… {count(len(rows) - _SHOWN, 'more line')}: v shows all", "yellow")
 
 
 def is_cut(asked: PermissionAsked) -> bool:
-    """Whether `question` leaves anything out."""
+    """Whether `question` cuts lines."""
     return len(list(_rows(asked))) > _SHOWN
 
 
 def choices(
     asked: PermissionAsked, *, more: bool = False, reason: bool = False, within: str = "chat"
 ) -> Iterator[Text]:
-    """The keys that are answers; what "always" means, and `within` what, has a line of its own."""
+    """The keys to answer with. A second line explains "always"; `within` names its scope."""
     short = [("y", "yes, once"), ("n", "no (or Enter)")]
     short += [("r", "no, with a reason")] if reason else []
     line = Text()
@@ -70,18 +70,20 @@ def _rows(asked: PermissionAsked) -> Iterator[Text]:
     if not asked.changes:
         yield from (Text(row) for row in _lines(asked.title))
         yield from (Text(row) for row in _lines(asked.details or "") if row)
-        yield from (Text(_named(path, asked.cwd), "dim") for path in asked.paths if path not in asked.title)
+        yield from (
+            Text(_display_path(path, asked.cwd), "dim") for path in asked.paths if path not in asked.title
+        )
     for change in asked.changes:
         yield from _change(change, asked.cwd)
 
 
 def _change(change: Change, cwd: str | None) -> Iterator[Text]:
-    yield Text(_named(change.path, cwd), "bold")
+    yield Text(_display_path(change.path, cwd), "bold")
     if not change.diff:
         yield Text("no lines to show", "dim")
         return
     for number, row in enumerate(_lines(change.diff)):
-        # The first two say again what stands above; further down such a row is a line of the file.
+        # The first two rows repeat the path above; later such a row is a line of the file.
         if number > 1 or not row.startswith(("--- ", "+++ ")):
             yield Text(row, _colour(row))
 
@@ -94,12 +96,12 @@ def _lines(text: str) -> list[str]:
     return clean(text).rstrip("\n").split("\n")
 
 
-def _named(path: str, cwd: str | None) -> str:
-    """A path as it is called in its folder; one that lies elsewhere in full."""
-    whole = os.path.normpath(os.path.join(cwd, path)) if cwd else path
-    if cwd and os.path.commonpath((whole, cwd)) == cwd:
-        return one_line(os.path.relpath(whole, cwd))
-    return one_line(_short(whole))
+def _display_path(path: str, cwd: str | None) -> str:
+    """A path relative to the folder; the full path if it is outside."""
+    full = os.path.normpath(os.path.join(cwd, path)) if cwd else path
+    if cwd and os.path.commonpath((full, cwd)) == cwd:
+        return one_line(os.path.relpath(full, cwd))
+    return one_line(_short(full))
 
 
 def _short(path: str) -> str:

@@ -1,4 +1,4 @@
-"""A terminal with lines that stay and one line below them that changes; a pipe gets the lines alone."""
+"""A terminal with permanent lines and a status line below them; a pipe gets only the lines."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ __all__ = ["Screen"]
 _NARROW = 40
 _LONGEST_IN_A_PIPE = 1000
 _ERASE_BELOW = "\x1b[J"
-# Index keeps the column where a newline would not, and makes room at the bottom of the screen; back up again,
-# the place is saved. A restored place stays right, since nothing scrolls after that.
+# Index (ESC D) moves down, scrolls at the bottom of the screen, and keeps the column, unlike a
+# newline. Back up again, the position is saved. It stays valid when restored, because nothing
+# scrolls after that.
 _DOWN = "\x1bD\x1b[A\x1b7\r\x1b[B"
 _BACK = "\x1b8"
 # For terminals that cannot show our symbols.
@@ -26,12 +27,13 @@ _ASCII = str.maketrans(
 
 
 class Screen:
-    """Collects what is written until `flush`, which raises `BrokenPipeError` once where nobody reads.
+    """Collects output until `flush`, which raises `BrokenPipeError` once if the reader is gone.
 
-    A full disk raises its own OSError, once as well.
+    A full disk raises its own OSError, also once.
 
-    The cursor always rests where the text ends; the changing line is drawn from there and left again. So text
-    is written as it comes, and to erase below the cursor is to erase that line.
+    The cursor always rests at the end of the text. The status line is drawn from there, and the
+    cursor moves back. So text is written as it comes, and erasing below the cursor erases the
+    status line.
     """
 
     def __init__(self, file: IO[str], *, terminal: bool | None = None, width: int | None = None) -> None:
@@ -42,17 +44,17 @@ class Screen:
         self._paint = None if plain or console.color_system is None else _painter(console)
         self._file = file
         self._is_tty = is_tty
-        # FORCE_COLOR makes rich take a pipe for a terminal: colours, but nothing that moves.
+        # With FORCE_COLOR, rich treats a pipe as a terminal: use colours, but no status line.
         self.live = is_tty and console.is_terminal and not plain and not console.legacy_windows
         encoding = getattr(file, "encoding", None) or "utf-8"
         self._encoding = None if encoding.lower().replace("-", "") == "utf8" else encoding
         self._out: list[str] = []
         self._end = "\n\n"
-        # What was written in this line since its column was last counted.
+        # The text of this line since its column was last counted.
         self._row: list[str] = []
         self._column = 0
         self._shown: str | None = None
-        self._gone = False
+        self._is_closed = False
 
     @property
     def unicode(self) -> bool:
@@ -60,11 +62,14 @@ class Screen:
 
     @property
     def width(self) -> int | None:
-        """How many columns a line may take; None where nothing is cut. Asked each time: windows are resized."""
+        """The columns of a line; None if lines are not cut.
+
+        Read each time, because windows are resized.
+        """
         return max(self._console.width - 1, 1) if self._is_tty else None
 
     def text(self, text: str) -> None:
-        """Write text as it is; it may end within a line."""
+        """Write text unchanged; it may end within a line."""
         self._put(text)
         cut = text.rfind("\n")
         if cut >= 0:
@@ -72,12 +77,12 @@ class Screen:
         self._row.append(text[cut + 1 :])
 
     def line(self, *parts: Text, indent: int = 0) -> None:
-        """Write one line on its own, cut to the width."""
+        """Write a separate line, cut to the width."""
         self.new_line()
         self._put(self._render(self._cut(_joined(indent, *parts))) + "\n")
 
     def paragraph(self, text: Text, *, indent: int = 0) -> None:
-        """Write a text on lines of its own, wrapped at words; one with `no_wrap` is left to the terminal."""
+        """Write text on separate lines, wrapped at words; with `no_wrap` the terminal wraps it."""
         self.new_line()
         rows = [text]
         if self.width is not None and not text.no_wrap:
@@ -86,19 +91,19 @@ class Screen:
             self._put(self._render(_joined(indent, row)) + "\n")
 
     def new_line(self) -> None:
-        """End the line that is being written, if any."""
+        """End the current line, if any."""
         if not self._end.endswith("\n"):
             self._put("\n")
             self._begin_row()
 
     def gap(self) -> None:
-        """See that the next thing is written after an empty line, or at the top."""
+        """Write an empty line, unless there is one already or the screen is empty."""
         self.new_line()
         if self._end != "\n\n":
             self._put("\n")
 
     def status(self, line: Text | None) -> None:
-        """Draw the changing line, or erase it."""
+        """Draw the status line, or erase it."""
         if not self.live:
             return
         if line is None or self._console.width < _NARROW:
@@ -110,16 +115,16 @@ class Screen:
         if self._end.endswith("\n"):
             self._out.append(f"\r{drawn}{_ERASE_BELOW}\r")
         elif self._is_full():
-            return  # moved away and back, the terminal would forget to wrap
+            return  # after moving away and back, the terminal would not wrap
         else:
             self._out.append(f"{_DOWN}{drawn}{_ERASE_BELOW}{_BACK}")
         self._shown = drawn
 
     def flush(self) -> None:
-        """Write what was collected, at once."""
+        """Write the collected output at once."""
         text = "".join(self._out)
         self._out.clear()
-        if not text or self._gone:
+        if not text or self._is_closed:
             return
         if self._encoding is not None:
             text = text.translate(_ASCII).encode(self._encoding, "replace").decode(self._encoding)
@@ -127,10 +132,10 @@ class Screen:
             self._file.write(text)
             self._file.flush()
         except OSError as error:
-            self._gone = True
+            self._is_closed = True
             if error.errno not in (errno.EPIPE, errno.EIO):
                 raise
-            # EPIPE from a pipe, EIO from a terminal that was closed.
+            # EPIPE comes from a pipe, EIO from a closed terminal.
             raise BrokenPipeError(*error.args) from error
 
     def close(self) -> None:
@@ -160,7 +165,10 @@ class Screen:
             self._shown = None
 
     def _is_full(self) -> bool:
-        """Whether the cursor stands behind the last column, where a terminal waits for the next letter to wrap."""
+        """Whether the cursor is after the last column.
+
+        The terminal wraps only at the next letter.
+        """
         width = self._console.width
         for letter in "".join(self._row):
             if letter == "\t":
@@ -184,7 +192,10 @@ class Screen:
 
 
 def _painter(console: Console) -> Console:
-    """A console that knows the same colours and writes nowhere: rich flushes its file at every capture."""
+    """A console with the same colours that writes to memory.
+
+    Rich flushes its file at every capture.
+    """
     return Console(
         file=StringIO(),
         force_terminal=True,

@@ -1,4 +1,4 @@
-"""A stored session as one HTML file: no script, nothing from elsewhere, and nothing in it that is not escaped."""
+"""A stored session as one HTML file: no script, no external resource, all text escaped."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ header{border-bottom:1px solid var(--line);padding-bottom:.8rem;margin-bottom:1r
 .turn{margin:.5rem 0 1.6rem}
 .you{background:var(--you);border-radius:.7rem;padding:.6rem .9rem;margin:1rem 0;white-space:pre-wrap}
 .you img{display:block;max-width:100%;max-height:24rem;margin-top:.5rem;border-radius:.4rem}
-.said{margin:.8rem 0;white-space:pre-wrap}
+.answer{margin:.8rem 0;white-space:pre-wrap}
 .thought{color:var(--dim);font-style:italic;font-size:.9rem;margin:.4rem 0;white-space:pre-wrap}
 .agent{border-left:3px solid var(--line);margin:.3rem 0 .3rem .4rem;padding-left:.9rem}
 .tool{margin:.3rem 0;border:1px solid var(--line);border-radius:.5rem;background:var(--box);font-size:.9rem}
@@ -45,7 +45,7 @@ summary{cursor:pointer}
 .tool i{color:var(--dim);font-style:normal;font-size:.82rem;margin-left:.4rem}
 pre{margin:0;padding:.6rem .7rem;border-top:1px solid var(--line);overflow-x:auto;max-height:32rem;
 font:.8rem/1.45 ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;white-space:pre;overflow-wrap:normal}
-.said pre,.you pre{border:1px solid var(--line);border-radius:.5rem;background:var(--box);margin:.4rem 0}
+.answer pre,.you pre{border:1px solid var(--line);border-radius:.5rem;background:var(--box);margin:.4rem 0}
 code{font:.88em ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;background:var(--box);padding:.1em .3em;
 border-radius:.25rem}
 ins,del{text-decoration:none;display:block}ins{background:var(--add)}del{background:var(--del)}
@@ -55,23 +55,23 @@ ins,del{text-decoration:none;display:block}ins{background:var(--add)}del{backgro
 
 
 def html(title: str, facts: str, entries: Iterable[Entry]) -> Iterator[str]:
-    """The document, piece by piece."""
+    """Yield the document piece by piece."""
     yield page_head(one_line(title), one_line(facts, 2000), _STYLE, images=True)
     depth = 0
     for entry in entries:
-        now = min(entry.depth, 5)
-        yield '<div class="agent">\n' * max(0, now - depth) + "</div>\n" * max(0, depth - now)
-        depth = now
-        yield from _of(entry)
+        new_depth = min(entry.depth, 5)
+        yield '<div class="agent">\n' * max(0, new_depth - depth) + "</div>\n" * max(0, depth - new_depth)
+        depth = new_depth
+        yield from _entry_html(entry)
     yield "</div>\n" * depth + "</main>\n<footer>Made by geminids.</footer></body></html>\n"
 
 
-def _of(entry: Entry) -> Iterator[str]:
+def _entry_html(entry: Entry) -> Iterator[str]:
     if isinstance(entry, Prompt):
         images = "".join(map(_image, entry.media))
         yield f'<div class="you">{_rich(entry.text)}{images}</div>\n'
     elif isinstance(entry, AgentText):
-        yield f'<div class="said">{_rich(entry.text)}</div>\n'
+        yield f'<div class="answer">{_rich(entry.text)}</div>\n'
     elif isinstance(entry, Thought):
         joint = ": " if entry.subject and entry.text else ""
         yield f'<div class="thought">{escaped(f"{entry.subject}{joint}{entry.text}".strip())}</div>\n'
@@ -80,8 +80,8 @@ def _of(entry: Entry) -> Iterator[str]:
     elif isinstance(entry, Remark):
         level = entry.level if entry.level in ("error", "warning") else "info"
         yield f'<div class="remark {level}">{escaped(entry.text)}</div>\n'
-    elif isinstance(entry, TurnEnd) and (told := taken_by(entry)):
-        yield f'<div class="turn">{escaped(told)}</div>\n'
+    elif isinstance(entry, TurnEnd) and (summary := taken_by(entry)):
+        yield f'<div class="turn">{escaped(summary)}</div>\n'
 
 
 def _tool(entry: Tool) -> str:
@@ -108,7 +108,7 @@ def _diff(diff: str) -> str:
 
 
 def _image(media: Media) -> str:
-    """An image of a kind that cannot hold a script; of another file just its kind."""
+    """An image of a type that cannot contain a script; for other files only the type."""
     fits = media.media_type in _IMAGES and len(media.data) <= _LONGEST_IMAGE
     if fits and _BASE64.fullmatch(media.data):
         return f'<img alt="{media.media_type}" src="data:{media.media_type};base64,{media.data}">'
@@ -116,7 +116,7 @@ def _image(media: Media) -> str:
 
 
 def _rich(text: str) -> str:
-    """The little of Markdown that is safe and helps: blocks of code, code, bold, headings. Links stay text."""
+    """Render a safe part of Markdown: code blocks, code, bold, headings. Links remain text."""
     shown, at = [], 0
     text = clean(text).strip("\n")
     for block in _FENCE.finditer(text):
@@ -126,9 +126,9 @@ def _rich(text: str) -> str:
 
 
 def _marked(text: str) -> str:
-    # Escaped first: what is put in afterwards are our own tags alone.
+    # Escape first: only our own tags are added afterwards.
     return _HEADING.sub(r"<b>\1</b>", _INLINE.sub(_inline, escape(text)))
 
 
-def _inline(found: re.Match[str]) -> str:
-    return f"<code>{found[1]}</code>" if found[1] is not None else f"<b>{found[2]}</b>"
+def _inline(match: re.Match[str]) -> str:
+    return f"<code>{match[1]}</code>" if match[1] is not None else f"<b>{match[2]}</b>"

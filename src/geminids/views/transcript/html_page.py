@@ -1,4 +1,4 @@
-"""The frame of an HTML page that contains everything it shows: no script, nothing from elsewhere."""
+"""The frame of a self-contained HTML page: no script, no external resource."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["escaped", "page_head"]
 
 
 def page_head(title: str, subtitle: str, style: str, *, images: bool = False) -> str:
-    """The page up to its content; `images` allows those that are in the page itself."""
+    """The page up to its content; `images` allows embedded images."""
     # The browser enforces it too: no script and no request, whatever the page contains.
     policy = f"default-src 'none'; style-src 'unsafe-inline'; {'img-src data:; ' if images else ''}"
     return (

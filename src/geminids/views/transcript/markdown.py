@@ -1,4 +1,4 @@
-"""A stored session as Markdown, for a pull request: the talk in the open, tools and thoughts folded."""
+"""A stored session as Markdown, for a pull request: tools and thoughts are folded."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from geminids.views.transcript.transcript import MARKS, facts_of, taken_by
 
 __all__ = ["markdown"]
 
-# Tildes count at the margin alone: an indented row may be of a paragraph, where they mean nothing.
+# A tilde fence counts only without indent: an indented row may be part of a paragraph, where tildes
+# mean nothing.
 _FENCE = re.compile(r"( *)(`{3,})[^`]*|()(~{3,}).*")
 _TAG = re.compile(r"<(?=[A-Za-z/!?])")
 _SPAN = re.compile(r"`[^`]*`")
@@ -20,16 +21,19 @@ _SPECIAL = re.compile(r"([\\`*_\[\]<>#|~])")
 
 
 def markdown(title: str, facts: str, entries: Iterable[Entry]) -> Iterator[str]:
-    """The document, piece by piece. Nothing in it can end a fold or a fence that is not its own, or bring HTML in."""
+    """Yield the document piece by piece.
+
+    No entry can close a fold or fence of ours, or add HTML.
+    """
     yield f"# {_plain(title)}\n\n{_plain(facts)}\n"
     for entry in entries:
         quote = "> " * min(entry.depth, 5)
-        text = "\n".join(_of(entry)).strip("\n")
+        text = "\n".join(_rows(entry)).strip("\n")
         if text:
             yield "\n" + "".join(f"{quote}{row}".rstrip() + "\n" for row in text.split("\n"))
 
 
-def _of(entry: Entry) -> Iterator[str]:
+def _rows(entry: Entry) -> Iterator[str]:
     if isinstance(entry, Prompt):
         yield "**You:**" if not entry.depth else "**To the agent:**"
         yield ""
@@ -43,13 +47,13 @@ def _of(entry: Entry) -> Iterator[str]:
         facts = facts_of(entry)
         title = f"{MARKS[entry.status]} {entry.title}" + (f" ({facts})" if facts else "")
         diffs = [change.diff for change in entry.changes if change.diff]
-        told = [("diff", diff) for diff in diffs]
-        told += [("", text) for text in (entry.error, None if diffs else entry.output) if text]
-        yield from _fold(title, [_fenced(kind, text) for kind, text in told], code=True)
+        blocks = [("diff", diff) for diff in diffs]
+        blocks += [("", text) for text in (entry.error, None if diffs else entry.output) if text]
+        yield from _fold(title, [_fenced(kind, text) for kind, text in blocks], code=True)
     elif isinstance(entry, Remark):
         yield f"*{_plain(entry.level)}: {_plain(entry.text)}*"
-    elif isinstance(entry, TurnEnd) and (told_of := taken_by(entry)):
-        yield f"<sub>{escape(told_of)}</sub>"
+    elif isinstance(entry, TurnEnd) and (summary := taken_by(entry)):
+        yield f"<sub>{escape(summary)}</sub>"
 
 
 def _fold(summary: str, inner: Iterable[str], *, code: bool = False) -> Iterator[str]:
@@ -63,7 +67,7 @@ def _fold(summary: str, inner: Iterable[str], *, code: bool = False) -> Iterator
 
 
 def _fenced(kind: str, text: str) -> str:
-    """A fence that is longer than any in the text."""
+    """A code block whose fence is longer than any fence in the text."""
     body = clean(text).strip("\n")
     longest = max((len(run) for run in re.findall("`+", body)), default=0)
     fence = "`" * max(3, longest + 1)
@@ -71,25 +75,26 @@ def _fenced(kind: str, text: str) -> str:
 
 
 def sanitised(text: str) -> str:
-    """Markdown as it is, but for HTML: a tag is shown as text. One whose blocks of code are odd is shown as code.
+    """Markdown without HTML: tags become text. Text with ambiguous code blocks is shown as code.
 
     >>> sanitised("a <b>x</b> and `<T>`")
     'a &lt;b>x&lt;/b> and `<T>`'
     """
     text = clean(text).strip("\n")
-    rows = list(_in_or_out(text.split("\n")))
+    rows = list(_mark_code(text.split("\n")))
     outside = [row for row, inside in rows if not inside]
     if any("```" in row or "~~~" in row for row in outside):
-        # A fence that a renderer might see and we do not would turn all that follows inside out.
+        # A renderer might see a fence here that we do not: then code and text would be swapped
+        # after it.
         return _fenced("", text)
-    # Where a renderer might see code at other places than we do, no place counts as code.
+    # A renderer might see inline code at other places than we do: then treat nothing as code.
     careful = any(row.count("`") % 2 or "``" in row or "\\`" in row for row in outside)
     shown = [row if inside and not careful else _without_tags(row, careful) for row, inside in rows]
     return "\n".join(shown)
 
 
-def _in_or_out(rows: list[str]) -> Iterator[tuple[str, bool]]:
-    """Each row, and whether it is of a block of code; one at the margin that was left open is closed."""
+def _mark_code(rows: list[str]) -> Iterator[tuple[str, bool]]:
+    """Each row, and whether it is in a code block. An unclosed block without indent is closed."""
     at = 0
     while at < len(rows):
         indent, fence = _fence(rows[at])
@@ -106,12 +111,15 @@ def _in_or_out(rows: list[str]) -> Iterator[tuple[str, bool]]:
 
 
 def _fence(row: str) -> tuple[str, str]:
-    found = _FENCE.fullmatch(row)
-    return (found[1] or "", found[2] or found[4]) if found else ("", "")
+    match = _FENCE.fullmatch(row)
+    return (match[1] or "", match[2] or match[4]) if match else ("", "")
 
 
 def _end_of(rows: list[str], start: int, indent: str, fence: str) -> int | None:
-    """Where a block of code ends. One that is indented may be of a list, and ends with it: all of it must be so."""
+    """The row that ends a code block.
+
+    An indented block may be part of a list and ends with it, so all its rows must be indented.
+    """
     closing = re.compile(rf"{indent or ' {0,3}'}{fence}{fence[0]}*[ \t]*")
     for number, row in enumerate(rows[start + 1 :], start + 1):
         if closing.fullmatch(row):
@@ -132,5 +140,5 @@ def _without_tags(row: str, careful: bool) -> str:
 
 
 def _plain(text: str) -> str:
-    """A text on one line in which nothing is Markdown."""
+    """The text in one line, with Markdown escaped."""
     return _SPECIAL.sub(r"\\\1", one_line(text))

@@ -1,4 +1,4 @@
-"""A stored session as it is read in a terminal: what was said, a line a tool, subagents indented."""
+"""A stored session in a terminal: prompts and answers, a line per tool, subagents indented."""
 
 from __future__ import annotations
 
@@ -25,40 +25,40 @@ _FOLDED_DIFF = 8
 _INDENT = 4
 _SIGNS = {"+": "green", "-": "red", "@": "cyan"}
 _BREAKS = "\r\n"
-# Of a folded line; more does not fit into any terminal.
+# The longest folded line; more does not fit in any terminal.
 _LONGEST = 4000
 
 
 def taken_by(turn: TurnEnd) -> str:
-    """What a turn took, in one line; nothing where nothing is known of it."""
+    """Models and tokens of a turn in one line; empty if nothing is known."""
     used = Usage(input=turn.input, cached=turn.cached, output=turn.output, thinking=turn.thinking)
-    told = [", ".join(map(one_line, turn.models))]
+    parts = [", ".join(map(one_line, turn.models))]
     if turn.requests > 1:
-        told.append(count(turn.requests, "request"))
-    told.append(tokens(used) if turn.requests else "")
+        parts.append(count(turn.requests, "request"))
+    parts.append(tokens(used) if turn.requests else "")
     if turn.tool:
-        told.append(f"{turn.tool:,} for tool prompts")
-    return " · ".join(part for part in told if part)
+        parts.append(f"{turn.tool:,} for tool prompts")
+    return " · ".join(part for part in parts if part)
 
 
 def facts_of(tool: Tool) -> str:
-    """What is to be said of a call beside its title."""
-    told: list[str] = [] if tool.status == "ok" else [tool.status]
+    """Details of a call: status, exit code, changed lines."""
+    parts: list[str] = [] if tool.status == "ok" else [tool.status]
     if tool.exit_code:
-        told.append(f"exit code {tool.exit_code}")
-    told += [_extent(change) for change in tool.changes]
-    return " · ".join(told)
+        parts.append(f"exit code {tool.exit_code}")
+    parts += [_extent(change) for change in tool.changes]
+    return " · ".join(parts)
 
 
 def _extent(change: Change) -> str:
-    """How many lines a change has added and taken away."""
+    """The number of lines that a change added and removed."""
     rows = [row for row in (change.diff or "").splitlines() if not row.startswith(("+++", "---"))]
-    more, less = (sum(row.startswith(sign) for row in rows) for sign in "+-")
-    return f"{'new, ' if change.kind == 'created' else ''}+{more} -{less}"
+    added, removed = (sum(row.startswith(sign) for row in rows) for sign in "+-")
+    return f"{'new, ' if change.kind == 'created' else ''}+{added} -{removed}"
 
 
 class TranscriptView:
-    """Writes entries as they come; `BrokenPipeError` is raised where nobody reads any more."""
+    """Writes entries as they come; raises `BrokenPipeError` if the reader is gone."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class TranscriptView:
         self._folded = False
 
     def head(self, title: str, *facts: str) -> None:
-        """What stands above it all."""
+        """Write the heading."""
         self._screen.paragraph(Text(one_line(title), "bold"))
         for fact in facts:
             self._screen.paragraph(Text(one_line(fact, 2000), "dim"))
@@ -85,7 +85,7 @@ class TranscriptView:
             indent = min(entry.depth, 5) * _INDENT
             if isinstance(entry, TurnEnd) and not taken_by(entry):
                 continue
-            # Tools stand together, and so do thoughts.
+            # No gap between tools, or between thoughts.
             if type(entry) is not self._last or not isinstance(entry, Tool | Thought):
                 self._screen.gap()
             self._last = type(entry)
@@ -93,10 +93,10 @@ class TranscriptView:
             self._screen.flush()
 
     def foot(self, *lines: str) -> None:
-        """What stands below: how to go on."""
+        """Write the last lines, such as how to resume."""
         self._screen.gap()
         if self._folded:
-            self._screen.paragraph(Text("--full shows what is folded", "dim"))
+            self._screen.paragraph(Text("--full shows folded output", "dim"))
         for line in lines:
             self._screen.paragraph(Text(line, "dim", no_wrap=True))
         self._screen.flush()
@@ -105,7 +105,7 @@ class TranscriptView:
         if isinstance(entry, Prompt):
             self._prompt(entry, indent)
         elif isinstance(entry, AgentText):
-            self._said(entry.text, indent)
+            self._answer(entry.text, indent)
         elif isinstance(entry, Thought):
             self._thought(entry, indent)
         elif isinstance(entry, Tool):
@@ -113,21 +113,21 @@ class TranscriptView:
         elif isinstance(entry, Remark):
             style = _LEVELS.get(entry.level, "dim")
             self._screen.paragraph(Text(f"! {clean(entry.text).strip()}", style), indent=indent)
-        elif told := taken_by(entry):
-            self._screen.paragraph(Text(told, "dim"), indent=indent)
+        elif summary := taken_by(entry):
+            self._screen.paragraph(Text(summary, "dim"), indent=indent)
 
     def _prompt(self, entry: Prompt, indent: int) -> None:
-        """The id stands there for `sessions fork --at`."""
-        own = "" if entry.depth else one_line(entry.message)[:8]
+        """Show a prompt, with its id for `sessions fork --at`."""
+        message_id = "" if entry.depth else one_line(entry.message)[:8]
         rows = clean(entry.text).strip("\n").splitlines() or [""]
         for number, row in enumerate(rows):
             lead = Text("> " if number == 0 else "  ", "bold cyan")
             self._screen.paragraph(Text.assemble(lead, (row, "bold")), indent=indent)
         kinds = [one_line(media.media_type, 60) for media in entry.media]
-        if told := " · ".join([*([own] if own else []), *kinds]):
-            self._screen.line(Text(f"  {told}", "dim"), indent=indent)
+        if line := " · ".join([*([message_id] if message_id else []), *kinds]):
+            self._screen.line(Text(f"  {line}", "dim"), indent=indent)
 
-    def _said(self, text: str, indent: int) -> None:
+    def _answer(self, text: str, indent: int) -> None:
         shown = clean(text).strip("\n")
         if not indent:
             self._screen.new_line()
@@ -137,12 +137,12 @@ class TranscriptView:
             self._screen.paragraph(Text(row), indent=indent)
 
     def _thought(self, entry: Thought, indent: int) -> None:
-        joint = ": " if entry.subject and entry.text else ""
+        separator = ": " if entry.subject and entry.text else ""
         if self._full:
-            text = f"{clean(entry.subject)}{joint}{clean(entry.text)}".strip()
+            text = f"{clean(entry.subject)}{separator}{clean(entry.text)}".strip()
             self._screen.paragraph(Text(f"∙ {text}", "dim italic"), indent=indent + 2)
             return
-        text = one_line(f"{entry.subject}{joint}{entry.text}", 2000)
+        text = one_line(f"{entry.subject}{separator}{entry.text}", 2000)
         self._screen.line(Text(f"∙ {text}", "dim italic"), indent=indent + 2)
 
     def _tool(self, entry: Tool, indent: int) -> None:
@@ -162,15 +162,18 @@ class TranscriptView:
             self._block(entry.output, "dim", indent + 6)
 
     def _block(self, text: str, style: str, indent: int) -> None:
-        """The first lines of a text, or all of it at once: a Text for each line of a long one takes its time."""
+        """Show the first lines, or with `--full` the whole text.
+
+        It is one `Text`: one per line would be slow.
+        """
         if self._full:
-            whole = clean(text).strip("\n").expandtabs(4).replace("\n", "\n" + " " * indent)
-            self._screen.paragraph(Text(whole, style, no_wrap=True), indent=indent)
+            full_text = clean(text).strip("\n").expandtabs(4).replace("\n", "\n" + " " * indent)
+            self._screen.paragraph(Text(full_text, style, no_wrap=True), indent=indent)
             return
         *rows, rest = f"{text.strip(_BREAKS)}\n".split("\n", _FOLDED_OUTPUT)
         for row in rows:
             self._screen.line(Text(clean(row[:_LONGEST]).expandtabs(4), style), indent=indent)
-        self._left(rest.count("\n"), indent)
+        self._fold_note(rest.count("\n"), indent)
 
     def _diff(self, rows: list[str], indent: int) -> None:
         for row in rows if self._full else rows[:_FOLDED_DIFF]:
@@ -179,15 +182,15 @@ class TranscriptView:
                 self._screen.paragraph(styled, indent=indent)
             else:
                 self._screen.line(styled, indent=indent)
-        self._left(0 if self._full else len(rows) - _FOLDED_DIFF, indent)
+        self._fold_note(0 if self._full else len(rows) - _FOLDED_DIFF, indent)
 
-    def _left(self, rows: int, indent: int) -> None:
+    def _fold_note(self, rows: int, indent: int) -> None:
         if rows > 0:
             self._folded = True
             self._screen.line(Text(f"… {count(rows, 'more line')}", "dim italic"), indent=indent)
 
 
 def _without_head(diff: str) -> list[str]:
-    """The lines of a diff, but for those that name the file: the tool's own line has told it."""
+    """The lines of a diff without those that name the file, which is in the tool's line."""
     rows = clean(diff).strip("\n").expandtabs(4).split("\n")
     return [row for row in rows if not row.startswith(("Index: ", "=====", "--- ", "+++ "))]

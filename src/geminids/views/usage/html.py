@@ -1,4 +1,4 @@
-"""`geminids usage` as one HTML page with plots: no script, no external resource, all text escaped."""
+"""`geminids usage` as an HTML page with plots: no script, no external resource, escaped text."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ _RARE = ("other_requests", "discarded_requests", "tool")
 
 
 def html(report: Report) -> Iterator[str]:
-    """The document, piece by piece."""
+    """Yield the document piece by piece."""
     yield page_head("Gemini CLI usage", _period(report), _STYLE)
     yield _cards(report)
     yield from columns(report)
@@ -79,7 +79,7 @@ def html(report: Report) -> Iterator[str]:
 
 
 def _period(report: Report) -> str:
-    days = [one.day for one in report.used]
+    days = [used.day for used in report.used]
     if not days:
         return "nothing was used"
     first = report.since.isoformat() if report.since else min(days)
@@ -103,8 +103,8 @@ def _cards(report: Report) -> str:
         (f"{total.requests:,}", requests),
     )
     cells = "".join(
-        f'<div class="card"><b>{escape(figure)}</b><span>{escape(what)}</span></div>'
-        for figure, what in facts
+        f'<div class="card"><b>{escape(figure)}</b><span>{escape(caption)}</span></div>'
+        for figure, caption in facts
     )
     return f'<div class="cards">{cells}</div>\n'
 

@@ -1,4 +1,4 @@
-"""The notes below the numbers of `geminids usage`: which prices, what is included, and what is missing."""
+"""The notes below the numbers of `geminids usage`: prices, what is included, what is missing."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ def digits_of(total: Row) -> int:
 
 
 def dollars(usd: Decimal, digits: int = 2) -> str:
-    """Money. An amount too small for the digits is shown as less than the smallest one, not as zero.
+    """An amount of money.
+
+    An amount too small for the digits is shown as less than the smallest one, not as zero.
 
     >>> dollars(Decimal("1398.8394")), dollars(Decimal("0.00018"), 4), dollars(Decimal("0.0018")), dollars(Decimal(0))
     ('$1,398.84', '$0.0002', '<$0.01', '$0.00')
@@ -51,7 +53,7 @@ def cost(row: Row, digits: int = 2, at_least: str = "≥") -> str:
 
 
 def notes(report: Report) -> list[str]:
-    """One paragraph each."""
+    """The notes, one paragraph each."""
     paragraphs = []
     if report.unpriced:
         names = ", ".join(one_line(name, 80) for name in report.unpriced)
@@ -71,26 +73,26 @@ def _beyond_session_files(total: Row) -> list[str]:
         "requests outside the conversation (model router, web search, web fetch, compression, loop checks)"
     )
     discarded = "answers that the CLI threw away"
-    found = []
+    paragraphs = []
     if total.other_requests:
         amount = _amount(total.other_requests, total.other_tokens, total.other_usd, digits)
-        found.append(f"Other requests are {outside}: {amount} of the sums above.")
+        paragraphs.append(f"Other requests are {outside}: {amount} of the sums above.")
     if total.discarded_requests:
         amount = _amount(total.discarded_requests, total.discarded_tokens, total.discarded_usd, digits)
-        found.append(f"Discarded requests are {discarded}: {amount} of the sums above.")
+        paragraphs.append(f"Discarded requests are {discarded}: {amount} of the sums above.")
     if total.unknown_requests:
         which = count(total.unknown_requests, "request")
-        found.append(
+        paragraphs.append(
             f"{which} ended before the API reported the tokens (a stream that was cut off): the real cost is higher."
         )
     if total.other_requests or total.discarded_requests:
         return [
-            *found,
+            *paragraphs,
             "Session files do not hold these requests: they are known for runs of geminids through its gateway and "
             "missing for all other runs. Failed requests are not counted.",
         ]
     return [
-        *found,
+        *paragraphs,
         f"Not included: {outside}, {discarded}, and failed requests. Session files do not hold them; runs of geminids "
         "through its gateway log them, and there are none here.",
     ]

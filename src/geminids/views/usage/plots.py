@@ -1,4 +1,4 @@
-"""Plots of what was used, as inline SVG."""
+"""Plots of usage as inline SVG."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _KINDS = ("input, not cached", "input from the cache", "output", "thinking")
 
 
 def columns(report: Report) -> Iterator[str]:
-    """Cost by day and model, and tokens by day and kind; by month where there are many days."""
-    days = {one.day for one in report.used}
+    """Cost by day and model, and tokens by day and kind; by month if there are many days."""
+    days = {used.day for used in report.used}
     if not days:
         return
     unit = 10 if len(_every_day(days)) <= _MOST_DAYS else 7
     slots = _every_day(days) if unit == 10 else sorted({day[:7] for day in days})
     word = "day" if unit == 10 else "month"
-    if any(one.usd for one in report.used):
+    if any(used.usd for used in report.used):
         names = _ranked(report)
         yield f"<h2>Cost by {word}</h2>\n"
         yield _legend(names)
@@ -42,8 +42,8 @@ def columns(report: Report) -> Iterator[str]:
 
 
 def bars(report: Report, key: Key) -> Iterator[str]:
-    """The biggest of a kind, one bar each."""
-    by_cost = any(one.usd for one in report.used)
+    """The largest models or projects, one bar each."""
+    by_cost = any(used.usd for used in report.used)
 
     def size(row: Row) -> float:
         return float(row.usd) if by_cost else float(row.total)
@@ -55,13 +55,13 @@ def bars(report: Report, key: Key) -> Iterator[str]:
     shown = rows[:_MOST_BARS]
     yield f'<section><h2>By {key}</h2>\n<svg viewBox="0 0 460 {34 * len(shown)}" role="img">\n'
     for at, row in enumerate(shown):
-        name, told = (
+        name, amount = (
             escaped(_end(row.keys[0])),
             escape(cost(row, digits_of(report.total)) if by_cost else short(row.total)),
         )
         width, top = max(size(row) / most * 460, 1.5), at * 34
         yield f'<text class="name" x="0" y="{top + 12}">{name}</text>'
-        yield f'<text x="460" y="{top + 12}" text-anchor="end">{told}</text>'
+        yield f'<text x="460" y="{top + 12}" text-anchor="end">{amount}</text>'
         yield f'<rect class="s0" x="0" y="{top + 17}" width="{width:.1f}" height="9" rx="3"/>\n'
     yield "</svg>"
     if len(rows) > len(shown):
@@ -70,7 +70,7 @@ def bars(report: Report, key: Key) -> Iterator[str]:
 
 
 def _every_day(days: set[str]) -> list[str]:
-    """Also those between on which nothing was used."""
+    """All days of the period, also those without usage."""
     real = sorted(day for day in days if day[:1].isdigit())
     if not real:
         return sorted(days)
@@ -81,38 +81,38 @@ def _every_day(days: set[str]) -> list[str]:
 
 
 def _ranked(report: Report) -> list[str]:
-    """The models by what they cost; the small ones together."""
+    """The models by cost; the small ones are combined."""
     rows = sorted(grouped(report.used, ("model",)), key=lambda row: row.usd, reverse=True)
     names = [row.keys[0] for row in rows if row.usd]
     return names if len(names) <= _SERIES else [*names[: _SERIES - 1], "others"]
 
 
-def _costs(taken: tuple[Used, ...], names: list[str], unit: int) -> dict[str, list[float]]:
-    at = {name: number for number, name in enumerate(names)}
-    found: dict[str, list[float]] = {}
-    for one in taken:
-        if one.usd:
-            slot = found.setdefault(one.day[:unit], [0.0] * len(names))
-            slot[at.get(one.model, len(names) - 1)] += float(one.usd)
-    return found
+def _costs(used: tuple[Used, ...], names: list[str], unit: int) -> dict[str, list[float]]:
+    index = {name: number for number, name in enumerate(names)}
+    slots: dict[str, list[float]] = {}
+    for entry in used:
+        if entry.usd:
+            slot = slots.setdefault(entry.day[:unit], [0.0] * len(names))
+            slot[index.get(entry.model, len(names) - 1)] += float(entry.usd)
+    return slots
 
 
-def _tokens(taken: tuple[Used, ...], unit: int) -> dict[str, list[float]]:
-    found: dict[str, list[float]] = {}
-    for one in taken:
-        slot, tokens = found.setdefault(one.day[:unit], [0.0] * 4), one.tokens
+def _tokens(used: tuple[Used, ...], unit: int) -> dict[str, list[float]]:
+    slots: dict[str, list[float]] = {}
+    for entry in used:
+        slot, tokens = slots.setdefault(entry.day[:unit], [0.0] * 4), entry.tokens
         cached = min(tokens.cached, tokens.input)
         parts = (tokens.input - cached + tokens.tool, cached, tokens.output, tokens.thinking)
         for number, part in enumerate(parts):
             slot[number] += part
-    return found
+    return slots
 
 
 def _chart(
     slots: list[str],
     stacks: dict[str, list[float]],
     names: tuple[str, ...] | list[str],
-    told: Callable[[float], str],
+    label_of: Callable[[float], str],
 ) -> str:
     top = _round_up(max((sum(parts) for parts in stacks.values()), default=0.0))
     high, wide = _HEIGHT - _TOP - _BOTTOM, (_WIDTH - _LEFT) / len(slots)
@@ -122,7 +122,7 @@ def _chart(
         y = _TOP + high * (1 - step / 4)
         drawn.append(f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH}" y1="{y:.1f}" y2="{y:.1f}"/>')
         drawn.append(
-            f'<text x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{escape(told(top * step / 4))}</text>'
+            f'<text x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{escape(label_of(top * step / 4))}</text>'
         )
     every = -(-len(slots) // _LABELS)
     for number, slot in enumerate(slots):
@@ -131,7 +131,7 @@ def _chart(
             tall = part / top * high
             base -= tall
             if part:
-                tip = f"{slot} · {names[series]}: {told(part)}"
+                tip = f"{slot} · {names[series]}: {label_of(part)}"
                 drawn.append(
                     f'<rect class="s{series}" x="{x + (wide - bar) / 2:.1f}" y="{base:.1f}" width="{bar:.1f}" '
                     f'height="{max(tall, 0.4):.1f}"><title>{escaped(tip)}</title></rect>'
@@ -145,7 +145,7 @@ def _chart(
 
 
 def _round_up(value: float) -> float:
-    """The end of a scale: a number that four parts divide well.
+    """The top of the scale: a number that divides well into four parts.
 
     >>> _round_up(0.35), _round_up(71.0), _round_up(12.9), _round_up(0)
     (0.4, 80.0, 16.0, 1.0)
@@ -173,7 +173,7 @@ def _legend(names: tuple[str, ...] | list[str]) -> str:
 
 
 def _end(name: str) -> str:
-    """Of a long path the end says most."""
+    """The end of a long path, which is the most useful part."""
     line = one_line(name)
     if len(line) <= 44:
         return line

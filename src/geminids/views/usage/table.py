@@ -68,13 +68,13 @@ def _fitting(report: Report, width: int | None, at_least: str) -> tuple[list[str
     full = _cells(report, columns, "{:,}".format, 4000 if width is None else _WIDEST_KEY, at_least)
     if width is None or _width(*full) <= width:
         return full
-    for leave in ("", *_LEAST):
-        columns = [column for column in columns if column != leave]
+    for dropped in ("", *_LEAST):
+        columns = [column for column in columns if column != dropped]
         for widest in (_WIDEST_KEY, _NARROW_KEY):
-            found = _cells(report, columns, short, widest, at_least)
-            if _width(*found) <= width:
-                return found
-    return found
+            cells = _cells(report, columns, short, widest, at_least)
+            if _width(*cells) <= width:
+                return cells
+    return cells
 
 
 def _cells(
@@ -112,7 +112,7 @@ def _label(key: Key, value: str, widest: int) -> str:
         return text[:8]
     if len(text) <= widest:
         return text
-    # The end of a path says most; cut it at a slash if one is near.
+    # The end of a path is the most useful part; cut at a slash if one is near.
     end = text[1 - widest :]
     slash = end.find("/")
     return "…" + (end[slash:] if 0 < slash < widest // 2 else end)

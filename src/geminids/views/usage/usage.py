@@ -25,7 +25,7 @@ UNKNOWN = "unknown"
 
 
 class Used(msgspec.Struct, frozen=True, kw_only=True):
-    """What one session used of one model on one day; `usd` is None if the price is unknown.
+    """The usage of one model by one session on one day; `usd` is None if the price is unknown.
 
     `are_tokens_known` is False for requests whose answers ended before they reported their tokens.
     """
@@ -42,10 +42,12 @@ class Used(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """A sum for `keys`. `usd` is the price of the requests that have one, `unpriced` the number of the others.
+    """A sum for `keys`.
 
-    The sums include requests outside the conversation (`other_…`) and answers that the CLI threw away
-    (`discarded_…`). `unknown_requests` ended before they reported their tokens.
+    `usd` is the price of the requests that have one, `unpriced` the number of the others.
+
+    The sums include requests outside the conversation (`other_…`) and answers that the CLI
+    discarded (`discarded_…`). `unknown_requests` ended before they reported their tokens.
     """
 
     keys: tuple[str, ...]
@@ -68,7 +70,10 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """What a view shows. `unpriced` are the models without a known price; `prices` is the user's price file."""
+    """The data of all views.
+
+    `unpriced` are the models without a known price; `prices` is the user's price file.
+    """
 
     by: tuple[Key, ...]
     since: date | None
@@ -100,9 +105,9 @@ def report_of(
         used=taken,
         rows=tuple(grouped(taken, by)),
         total=next(iter(grouped(taken, ())), _Sum().row(())),
-        sessions=len({(one.project, one.session) for one in taken}),
-        unpriced=tuple(sorted({one.model for one in taken if one.usd is None})),
-        troubles=tuple(trouble for one in stored for trouble in one.troubles),
+        sessions=len({(entry.project, entry.session) for entry in taken}),
+        unpriced=tuple(sorted({entry.model for entry in taken if entry.usd is None})),
+        troubles=tuple(trouble for session in stored for trouble in session.troubles),
     )
 
 
@@ -113,42 +118,44 @@ def used(
     until: date | None = None,
     table: PriceTable | None = None,
 ) -> list[Used]:
-    """What was used from `since` to `until`, both included, in local time."""
+    """The usage from `since` to `until`, both included, in local time."""
     first = since.isoformat() if since else ""
     last = until.isoformat() if until else "9999-12-31" if since else "~"
     days, tiers = _Days(), _Tiers(table)
     taken = []
-    for one in stored:
+    for session in stored:
         tallies: dict[_Tally, list[int]] = {}
-        # The last request's minute, model and sums, and the input tokens that have its rates: often the next one's too.
+        # Minute, model, sums and token range of the last request: they often fit the next request
+        # too.
         minute, model, low, high = "", None, 1, 0
         sums: list[int] = []
-        for request in one.requests:
+        for request in session.requests:
             tokens = request.tokens
             sent = tokens.input + tokens.tool
             if not (low <= sent <= high and request.model == model and request.at[:16] == minute):
-                here, there = days.of(request.at, one.started)
-                if not first <= here <= last:
+                day, utc_day = days.of(request.at, session.started)
+                if not first <= day <= last:
                     continue
-                # Only in UTC does the text of a minute name one minute.
+                # Only in UTC is the text of a minute unambiguous.
                 minute = request.at[:16] if request.at.endswith("Z") else ""
                 model = request.model
-                tier, low, high = tiers.of(model, sent, there)
-                key = (here, there, model, tier)
-                found = tallies.get(key)
-                if found is None:
-                    found = tallies[key] = [0, 0, 0, 0, 0, 0, 0, sent]
-                sums = found
-            # Not in a function: a report has many requests, and a call would take as long as the sums.
+                tier, low, high = tiers.of(model, sent, utc_day)
+                key = (day, utc_day, model, tier)
+                known = tallies.get(key)
+                if known is None:
+                    known = tallies[key] = [0, 0, 0, 0, 0, 0, 0, sent]
+                sums = known
+            # Inline: a report has many requests, and a function call would take as long as the
+            # sums.
             sums[0] += 1
             sums[1] += tokens.input
             sums[2] += tokens.output
-            # More cached than sent tokens is an error of the file; a sum would hide it.
+            # More cached than input tokens is an error in the file; a sum would hide it.
             sums[3] += min(tokens.cached, tokens.input)
             sums[4] += tokens.thinking
             sums[5] += tokens.tool
             sums[6] += tokens.recorded_total or tokens.total
-        taken += [_priced(one, tally, sums, table) for tally, sums in tallies.items()]
+        taken += [_priced(session, tally, sums, table) for tally, sums in tallies.items()]
     return taken
 
 
@@ -157,16 +164,19 @@ _Tally = tuple[str, date | None, str | None, int]
 
 
 class _Tiers:
-    """Find requests with the same rates: within a tier, the price of a sum is the sum of the prices."""
+    """Groups requests with the same rates.
+
+    Within a tier, the price of a sum is the sum of the prices.
+    """
 
     def __init__(self, table: PriceTable | None) -> None:
         self._table = table
         self._today = datetime.now(UTC).date()
-        # For a model on a day: from how many to how many input tokens the same rates were found.
+        # For a model on a day: ranges of input tokens with the same rates.
         self._known: dict[tuple[str | None, date | None], list[tuple[int, int, Any]]] = {}
 
     def of(self, model: str | None, sent: int, day: date | None) -> tuple[int, int, int]:
-        """The number of the tier, and from how many to how many input tokens it is known to reach."""
+        """The number of the tier, and its known range of input tokens."""
         spans = self._known.get((model, day))
         if spans is None:
             spans = self._known[model, day] = []
@@ -175,7 +185,8 @@ class _Tiers:
                 return number, low, high
         rates = self._rates(model, sent, day)
         for number, (low, high, same) in enumerate(spans):
-            # A price that changes with the size does not change back: between two equal ones all are equal.
+            # A price that changes with the size does not change back: between two equal rates all
+            # rates are equal.
             if same == rates:
                 low, high = min(low, sent), max(high, sent)
                 spans[number] = (low, high, same)
@@ -188,52 +199,52 @@ class _Tiers:
 
         if not model:
             return None
-        own = rates_in(self._table, model, sent) if self._table else None
-        return own or listed_rates(model, sent, day or self._today)
+        rates = rates_in(self._table, model, sent) if self._table else None
+        return rates or listed_rates(model, sent, day or self._today)
 
 
-def _priced(one: StoredUsage, tally: _Tally, sums: list[int], table: PriceTable | None) -> Used:
-    here, there, model, _ = tally
+def _priced(session: StoredUsage, tally: _Tally, sums: list[int], table: PriceTable | None) -> Used:
+    day, utc_day, model, _ = tally
     requests, *counts, sent = sums
     tokens = Spent(*counts)
-    price = price_of(model, tokens, there, table, tier_for=sent)
+    price = price_of(model, tokens, utc_day, table, tier_for=sent)
     return Used(
-        day=here,
+        day=day,
         model=model or UNKNOWN,
-        project=one.project or UNKNOWN,
-        session=one.session,
+        project=session.project or UNKNOWN,
+        session=session.session,
         requests=requests,
         tokens=tokens,
         usd=price.usd if price is not None else None,
-        kind=one.kind,
-        are_tokens_known=one.are_tokens_known,
+        kind=session.kind,
+        are_tokens_known=session.are_tokens_known,
     )
 
 
 class _Days:
-    """The local day of a request, and its day in UTC, by which prices change. A minute is never on two days."""
+    """The local day of a request, and its UTC day, which prices depend on. Cached by minute."""
 
     def __init__(self, zone: tzinfo | None = None) -> None:
         self._zone = zone
         self._known: dict[str, tuple[str, date | None]] = {}
 
-    def of(self, at: str, otherwise: str) -> tuple[str, date | None]:
-        found = self._known.get(at[:16]) or self._look(at) or self._look(otherwise)
-        if found is not None:
-            return found
+    def of(self, at: str, fallback: str) -> tuple[str, date | None]:
+        days = self._known.get(at[:16]) or self._parse(at) or self._parse(fallback)
+        if days is not None:
+            return days
         # Sorts after all days, and is not between any two days.
         return UNKNOWN, None
 
-    def _look(self, stamp: str) -> tuple[str, date | None] | None:
+    def _parse(self, stamp: str) -> tuple[str, date | None] | None:
         try:
-            then = datetime.fromisoformat(stamp)
-            then = then if then.tzinfo else then.replace(tzinfo=UTC)
-            found = then.astimezone(self._zone).date().isoformat(), then.astimezone(UTC).date()
+            time = datetime.fromisoformat(stamp)
+            time = time if time.tzinfo else time.replace(tzinfo=UTC)
+            days = time.astimezone(self._zone).date().isoformat(), time.astimezone(UTC).date()
         except (ValueError, OverflowError):
             return None
         if stamp.endswith("Z"):
-            self._known[stamp[:16]] = found
-        return found
+            self._known[stamp[:16]] = days
+        return days
 
 
 class _Sum:
@@ -249,29 +260,29 @@ class _Sum:
         self.other_requests = self.other_tokens = self.discarded_requests = self.discarded_tokens = 0
         self.usd = self.other_usd = self.discarded_usd = Decimal(0)
 
-    def add(self, one: Used) -> None:
-        tokens = one.tokens
-        self.requests += one.requests
+    def add(self, used: Used) -> None:
+        tokens = used.tokens
+        self.requests += used.requests
         self.input += tokens.input
         self.cached += tokens.cached
         self.output += tokens.output
         self.thinking += tokens.thinking
         self.tool += tokens.tool
         self.total += tokens.total
-        if one.usd is None:
-            self.unpriced += one.requests
+        if used.usd is None:
+            self.unpriced += used.requests
         else:
-            self.usd += one.usd
-        if not one.are_tokens_known:
-            self.unknown_requests += one.requests
-        if one.kind == "other":
-            self.other_requests += one.requests
+            self.usd += used.usd
+        if not used.are_tokens_known:
+            self.unknown_requests += used.requests
+        if used.kind == "other":
+            self.other_requests += used.requests
             self.other_tokens += tokens.total
-            self.other_usd += one.usd or 0
-        elif one.kind == "discarded":
-            self.discarded_requests += one.requests
+            self.other_usd += used.usd or 0
+        elif used.kind == "discarded":
+            self.discarded_requests += used.requests
             self.discarded_tokens += tokens.total
-            self.discarded_usd += one.usd or 0
+            self.discarded_usd += used.usd or 0
 
     def row(self, keys: tuple[str, ...]) -> Row:
         sums: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
@@ -279,12 +290,12 @@ class _Sum:
 
 
 def grouped(taken: Iterable[Used], by: Sequence[Key]) -> list[Row]:
-    """One row for each value of the keys, in order."""
+    """One row for each combination of key values, sorted."""
     sums: dict[tuple[str, ...], _Sum] = {}
-    for one in taken:
-        keys = tuple([getattr(one, key) for key in by])
-        found = sums.get(keys)
-        if found is None:
-            found = sums[keys] = _Sum()
-        found.add(one)
+    for entry in taken:
+        keys = tuple([getattr(entry, key) for key in by])
+        total = sums.get(keys)
+        if total is None:
+            total = sums[keys] = _Sum()
+        total.add(entry)
     return [sums[keys].row(keys) for keys in sorted(sums)]

@@ -8,7 +8,7 @@ from typing import Any
 from geminids.events.cost import Cost
 from geminids.events.model import ModelUsage, Thought, Usage
 from geminids.sessions.transcript import AgentText, Entry, Prompt
-from geminids.views.terminal import chat_history as chat_told
+from geminids.views.terminal import chat_history
 
 
 def _usage(model: str, requests: int | None = 1, unknown: int = 0, **counts: Any) -> Usage:
@@ -20,29 +20,29 @@ def test_the_cost_is_the_sum_by_model() -> None:
     """A row a model, and one for all where there are several."""
     flash = _usage("flash", input=1000, cached=500, output=10, thinking=5)
     pro = _usage("pro", 2, input=2000, cached=0, output=20, thinking=0)
-    assert [line.plain for line in chat_told.cost([flash, flash, pro])] == [
+    assert [line.plain for line in chat_history.cost([flash, flash, pro])] == [
         "3 turns · 4 requests",
         "model  input  cached  output  thinking",
         "flash  2,000   1,000      20        10",
         "pro    2,000       0      20         0",
         "all    4,000   1,000      40        10",
     ]
-    assert len(list(chat_told.cost([flash]))) == 3
+    assert len(list(chat_history.cost([flash]))) == 3
 
 
 def test_what_is_not_known_is_not_made_up() -> None:
     """A question mark where no turn told a number, and behind one that not all of them told."""
     known = _usage("flash", input=1000, cached=500, output=10, thinking=None)
-    lines = [line.plain for line in chat_told.cost([known, _usage("flash", None, input=None, output=5)])]
+    lines = [line.plain for line in chat_history.cost([known, _usage("flash", None, input=None, output=5)])]
     assert lines[0] == "2 turns"
     assert lines[2].split() == ["flash", "1,000+?", "500+?", "15", "?"]
-    assert [line.plain for line in chat_told.cost([])] == ["no tokens yet: nothing was answered"]
+    assert [line.plain for line in chat_history.cost([])] == ["no tokens yet: nothing was answered"]
 
 
 def test_requests_with_unknown_tokens_and_answers_that_were_not_used() -> None:
     """They are counted in words, and the numbers that lack them have a question mark."""
     usage = _usage("flash", 3, 1, input=1000, cached=500, output=10, thinking=0)
-    lines = [line.plain for line in chat_told.cost([usage], (), (2,))]
+    lines = [line.plain for line in chat_history.cost([usage], (), (2,))]
     assert lines[0] == "1 turn · 3 requests, 1 with unknown tokens"
     assert lines[2].split() == ["flash", "1,000+?", "500+?", "10+?", "0+?"]
     assert lines[3] == "1 answer was paid for but not used: the CLI asked again"
@@ -51,8 +51,8 @@ def test_requests_with_unknown_tokens_and_answers_that_were_not_used() -> None:
 def test_thoughts_in_full() -> None:
     """Subject and text, without what could steer the terminal."""
     thought = Thought(at=0, seq=0, attempt=1, turn=1, subject="Plan", text="first\nthen\x1b[2J")
-    assert [line.plain for line in chat_told.thoughts([thought])] == ["Plan", "first", "then␛[2J"]
-    assert "no thoughts" in next(chat_told.thoughts([])).plain
+    assert [line.plain for line in chat_history.thoughts([thought])] == ["Plan", "first", "then␛[2J"]
+    assert "no thoughts" in next(chat_history.thoughts([])).plain
 
 
 def test_the_last_exchange_is_short() -> None:
@@ -66,10 +66,10 @@ def test_the_last_exchange_is_short() -> None:
         AgentText(text=long),
         AgentText(text="of an agent", depth=1),
     ]
-    lines = [line.plain for line in chat_told.last_exchange(told)]
+    lines = [line.plain for line in chat_history.last_exchange(told)]
     assert lines[:2] == ["> second question", "row 0"]
     assert lines[-1] == "… 3 more lines"
-    assert list(chat_told.last_exchange([])) == []
+    assert list(chat_history.last_exchange([])) == []
 
 
 def test_the_money_of_a_chat() -> None:
@@ -82,12 +82,12 @@ def test_the_money_of_a_chat() -> None:
     odd = Cost(basis="unknown", auth_mode="key", unpriced=("gemini-99-ultra",))
 
     def told(*costs: Cost) -> list[str]:
-        return [line.plain for line in chat_told.cost([flash], costs)][3:]
+        return [line.plain for line in chat_history.cost([flash], costs)][3:]
 
     assert told(paid, paid) == ["$0.0200"]
     assert told(paid, about) == ["about $0.5100"]
     assert told(paid, silent) == ["about $0.0100"]
     assert told(listed, listed) == ["$4.00 by list price (what the account is billed is not known)"]
-    assert told(paid, odd) == ["cost not known: no price for gemini-99-ultra (--prices FILE can give one)"]
+    assert told(paid, odd) == ["cost not known: no price for gemini-99-ultra (use --prices FILE to set one)"]
     assert told(silent) == ["cost not known"]
     assert told() == []

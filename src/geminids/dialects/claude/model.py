@@ -1,4 +1,4 @@
-"""The lines that Claude Code prints live, as values, and how each becomes bytes."""
+"""The lines that Claude Code prints live, as values, and their encoding."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from geminids.dialects.claude.tools import claude_tool
 
 __all__ = [
     "Assistant",
+    "ContentBlock",
     "Denial",
     "ErrorLine",
     "Init",
@@ -21,12 +22,11 @@ __all__ = [
     "Message",
     "ModelTokens",
     "Result",
-    "Said",
     "TextBlock",
     "ThinkingBlock",
     "ToolResultBlock",
+    "ToolResults",
     "ToolUseBlock",
-    "Turnout",
     "Usage",
     "User",
     "encoded",
@@ -34,14 +34,17 @@ __all__ = [
     "tool_use",
 ]
 
-# The release of Claude Code whose lines these are like.
+# The release of Claude Code that prints such lines.
 _VERSION = "2.1.240"
 _NAMES = uuid.UUID("d7b1f2a4-6e0c-5b39-9a51-47e1b0c8a6d2")
 _encode = msgspec.json.Encoder().encode
 
 
 class Usage(Struct, frozen=True, omit_defaults=True, gc=False):
-    """Tokens: the cached ones are no part of the input, thinking is part of the output. What is unknown is left out."""
+    """Tokens: input excludes cached tokens, output includes thinking.
+
+    Unknown counts are omitted.
+    """
 
     input_tokens: int | UnsetType = UNSET
     cache_creation_input_tokens: int | UnsetType = UNSET
@@ -50,7 +53,7 @@ class Usage(Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class ModelTokens(Struct, frozen=True, gc=False):
-    """Tokens of one model in a whole run. The fields are fixed: what is unknown is null."""
+    """Tokens of one model in a whole run. All fields are required; unknown ones are null."""
 
     input_tokens: int | None = field(name="inputTokens")
     output_tokens: int | None = field(name="outputTokens")
@@ -83,31 +86,34 @@ class ToolResultBlock(Struct, frozen=True, tag_field="type", tag="tool_result", 
     is_error: bool
 
 
-Said = TextBlock | ThinkingBlock | ToolUseBlock
+ContentBlock = TextBlock | ThinkingBlock | ToolUseBlock
 
 
 class Message(Struct, frozen=True, gc=False):
-    """A message of the model as its API gives it."""
+    """A message of the model in the format of Claude's API."""
 
     id: str
     type: str
     role: str
     model: str
-    content: list[Said]
+    content: list[ContentBlock]
     stop_reason: str | None
     stop_sequence: str | None
     usage: Usage
 
 
-class Turnout(Struct, frozen=True, gc=False):
-    """A message in the user's name: what tools gave."""
+class ToolResults(Struct, frozen=True, gc=False):
+    """A message in the user's name that carries tool results."""
 
     role: str
     content: list[ToolResultBlock]
 
 
 class Init(Struct, frozen=True, tag_field="type", tag="system"):
-    """The first line. Neither the stream nor the journal of Gemini CLI tells its tools, servers and skills."""
+    """The first line.
+
+    Tools, servers and skills are empty: neither the stream nor the journal of Gemini CLI has them.
+    """
 
     subtype: str
     cwd: str
@@ -126,9 +132,9 @@ class Init(Struct, frozen=True, tag_field="type", tag="system"):
     uuid: str
 
     @classmethod
-    def of(cls, *, cwd: str, session_id: str, model: str, mode: str, own: str) -> Init:
+    def of(cls, *, cwd: str, session_id: str, model: str, mode: str, line_id: str) -> Init:
         return cls(
-            "init", cwd, session_id, [], [], model, mode, [], "none", _VERSION, "default", [], [], [], own
+            "init", cwd, session_id, [], [], model, mode, [], "none", _VERSION, "default", [], [], [], line_id
         )
 
 
@@ -140,7 +146,7 @@ class Assistant(Struct, frozen=True, tag_field="type", tag="assistant", gc=False
 
 
 class ErrorLine(Struct, frozen=True, tag_field="type", tag="assistant", gc=False):
-    """An API failure in the agent's name: nothing that the model has said."""
+    """An API failure in the agent's name; the text is not the model's."""
 
     message: Message
     parent_tool_use_id: str | None
@@ -150,7 +156,7 @@ class ErrorLine(Struct, frozen=True, tag_field="type", tag="assistant", gc=False
 
 
 class User(Struct, frozen=True, tag_field="type", tag="user", omit_defaults=True, gc=False):
-    message: Turnout
+    message: ToolResults
     parent_tool_use_id: str | None
     session_id: str
     uuid: str
@@ -186,11 +192,12 @@ class Result(Struct, frozen=True, kw_only=True, tag_field="type", tag="result", 
 
 
 class LineIds:
-    """Ids of lines and messages. They come from the run's own id: the same events give the same bytes."""
+    """Ids of lines and messages, derived from the run id: the same events give the same bytes."""
 
     def __init__(self, run_id: str) -> None:
         self._run_id = run_id.encode("utf-8", "replace").decode()
-        # The last twelve digits count: a hash for each line would take longer than all the rest of it.
+        # The last twelve digits are a counter: a hash for each line would take longer than the rest
+        # of its encoding.
         self.stem = str(uuid.uuid5(_NAMES, self._run_id))[:24]
         self.number: Callable[[], int] = count(1).__next__
         self._messages = 0
@@ -208,32 +215,32 @@ def line_of(value: Struct) -> bytes:
 
 
 def encoded(value: Any) -> bytes:
-    """A value as JSON, whatever is in it."""
+    """A value as JSON; half characters are replaced."""
     try:
         return _encode(value)
     except UnicodeEncodeError:
-        return _encode(_whole(msgspec.to_builtins(value, enc_hook=_of_raw)))
+        return _encode(_replace_surrogates(msgspec.to_builtins(value, enc_hook=_decode_raw)))
 
 
-def tool_use(call_id: str, name: str, given: dict[str, Any] | None) -> ToolUseBlock:
-    """A call under Claude's name for the tool, with the input that Claude would give it; none is {}."""
+def tool_use(call_id: str, name: str, args: dict[str, Any] | None) -> ToolUseBlock:
+    """A call with Claude's name and input for the tool; the input is {} if it is not known."""
     try:
-        own, asked = claude_tool(name, given) if given is not None else (claude_tool(name, {})[0], {})
-        return ToolUseBlock(call_id, own, Raw(encoded(asked)))
+        claude_name, claude_input = claude_tool(name, args or {})
+        return ToolUseBlock(call_id, claude_name, Raw(encoded(claude_input if args is not None else {})))
     except (RecursionError, ValueError):
         return ToolUseBlock(call_id, name, Raw(b"{}"))
 
 
-def _of_raw(raw: Any) -> Any:
+def _decode_raw(raw: Any) -> Any:
     return msgspec.json.decode(raw)
 
 
-def _whole(value: Any) -> Any:
-    """Without halves of characters, which UTF-8 cannot hold."""
+def _replace_surrogates(value: Any) -> Any:
+    """Replace half characters (lone surrogates), which UTF-8 cannot encode."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
     if isinstance(value, dict):
-        return {_whole(name): _whole(item) for name, item in value.items()}
+        return {_replace_surrogates(name): _replace_surrogates(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_whole(item) for item in value]
+        return [_replace_surrogates(item) for item in value]
     return value

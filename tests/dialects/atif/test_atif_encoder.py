@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from atif_check import check
-from geminids.dialects.atif.live import Speaker
+from geminids.dialects.atif.encoder import Encoder
 from geminids.events.model import (
     AnyEvent,
     Event,
@@ -34,9 +34,9 @@ _COMMON: dict[str, Any] = {"at": 1_794_800_000_000, "seq": 0, "attempt": 1, "tur
 
 
 def _document(events: Sequence[Event]) -> Any:
-    speaker = Speaker()
-    assert speaker.hear(events) == b""
-    return json.loads(speaker.end())
+    encoder = Encoder()
+    assert encoder.feed(events) == b""
+    return json.loads(encoder.finish())
 
 
 def _started(**fields: Any) -> Started:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from geminids.dialects.claude.stored import transcript
+from geminids.dialects.claude.session_file import transcript
 from geminids.gemini.protocol.journal.records import decode_record
 from geminids.gemini.protocol.journal.replay import Conversation, replay
 from geminids.gemini.protocol.journal.stream import open_journal

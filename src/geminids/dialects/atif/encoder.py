@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from geminids.dialects.atif.model import VERSION, Agent, FinalMetrics, Metrics, Step, Trajectory
-from geminids.dialects.atif.steps import Answer, Called, encoded, metrics_of, moment, totals_of
+from geminids.dialects.atif.steps import Answer, CallState, encoded, iso_timestamp, metrics_of, totals_of
 from geminids.events.model import (
     Event,
     Finished,
@@ -22,7 +22,7 @@ from geminids.events.model import (
     ToolStarted,
 )
 
-__all__ = ["Speaker"]
+__all__ = ["Encoder"]
 
 _encode_lines = msgspec.json.Encoder().encode_lines
 _NOTES = (
@@ -31,8 +31,11 @@ _NOTES = (
 )
 
 
-class Speaker:
-    """Hears a run and gives its document at the end; of several attempts, the last one."""
+class Encoder:
+    """Collects the events of a run and returns its document at the end.
+
+    Of several attempts, only the last is kept.
+    """
 
     def __init__(self) -> None:
         self._begin(None)
@@ -44,17 +47,17 @@ class Speaker:
         self._turns: dict[int, Answer] = {}
         self._newest: tuple[Answer, ...] = ()
         self._agents: dict[str, list[Answer]] = {}
-        self._calls: dict[str, Called] = {}
+        self._calls: dict[str, CallState] = {}
         self._tokens: list[TokensUsed] = []
 
-    def hear(self, events: Sequence[Event]) -> bytes:
-        """Nothing yet: a thought or a count of an early turn may still come."""
+    def feed(self, events: Sequence[Event]) -> bytes:
+        """Return nothing: a thought or the tokens of an early turn may still come."""
         turns = self._turns
         for event in events:
             if self._finished is not None:
                 break
             if type(event) is Text:
-                # Most events: no call but these two.
+                # The most frequent event: keep it fast.
                 answer = turns.get(event.turn) or self._answer(event)
                 (answer.text or answer.open_text()).write(event.text)
             elif isinstance(event, ToolStarted):
@@ -75,7 +78,7 @@ class Speaker:
                 self._finished = event
         return b""
 
-    def end(self) -> bytes:
+    def finish(self) -> bytes:
         """The document, in one line."""
         steps = [encoded(step) for step in self._steps()]
         inner = [self._embedded(agent, answers) for agent, answers in self._agents.items()]
@@ -89,27 +92,30 @@ class Speaker:
             notes=_NOTES,
             extra=self._ending() or None,
         )
-        return _encode_lines([document])  # with its newline: no second copy of a long document
+        return _encode_lines([document])  # adds the newline without a second copy of a long document
 
     def _answer(self, event: Event, parent: str | None = None, *, thinking: bool = False) -> Answer:
-        """The answer that an event is a part of; a subagent's are told one behind the other."""
+        """The answer that an event belongs to.
+
+        The answers of a subagent come one after the other.
+        """
         if parent is None:
             return self._turns.get(event.turn) or self._next_turn(event)
         answers = self._agents.setdefault(parent, [])
         if not answers or answers[-1].is_over or (thinking and answers[-1].calls):
-            self._make_small(answers[-1:])
+            self._compact(answers[-1:])
             answers.append(Answer(event.at, event.turn))
         return answers[-1]
 
     def _next_turn(self, event: Event) -> Answer:
-        self._make_small(self._newest)
+        self._compact(self._newest)
         answer = self._turns[event.turn] = Answer(event.at, event.turn)
         self._newest = (answer,)
         return answer
 
-    def _make_small(self, answers: Sequence[Answer]) -> None:
+    def _compact(self, answers: Sequence[Answer]) -> None:
         for answer in answers:
-            for call in answer.write(self._agents):
+            for call in answer.compact(self._agents):
                 if self._calls.get(call.id) is call:
                     del self._calls[call.id]
 
@@ -121,8 +127,8 @@ class Speaker:
         else:
             call.decided = event
 
-    def _begin_call(self, event: ToolStarted | ToolFinished) -> Called:
-        call = Called(event)
+    def _begin_call(self, event: ToolStarted | ToolFinished) -> CallState:
+        call = CallState(event)
         self._answer(event, event.parent).calls.append(call)
         self._calls[event.id] = call
         return call
@@ -134,36 +140,44 @@ class Speaker:
         call.finished = event
 
     def _count(self, event: TokensUsed) -> None:
-        """A request of a subagent or of the CLI itself is in the totals alone: nobody knows which subagent it was."""
+        """Add a request.
+
+        Those of subagents and utilities are in the totals only: events do not name the subagent.
+        """
         if event.is_http_error:
-            return  # no inference, no tokens
+            return  # a failed request has no tokens
         self._tokens.append(event)
         if event.role == "main":
             self._answer(event).tokens.append(event)
 
     def _steps(self) -> Iterator[Step]:
-        """One by one, and each answer is let go of: the document is as big as all of them."""
+        """Yield the steps, and free each answer.
+
+        The document needs as much memory as all answers.
+        """
         number = 0
-        began, end = self._started, self._finished
-        if began is not None and began.prompt is not None:
+        started, end = self._started, self._finished
+        if started is not None and started.prompt is not None:
             number += 1
-            yield Step(step_id=1, timestamp=moment(began.at), source="user", message=began.prompt)
+            yield Step(step_id=1, timestamp=iso_timestamp(started.at), source="user", message=started.prompt)
         for turn in sorted(self._turns):
             number += 1
             yield self._turns.pop(turn).step(number, self._agents, end.discarded if end else ())
         if not number or (end is not None and end.outcome != "success"):
-            # Why it ended is the last thing to know; and a document without a step is none.
-            stamp = moment(end.at) if end else None
-            why = (end.reason or end.outcome) if end else ""
-            yield Step(step_id=number + 1, timestamp=stamp, source="system", message=why)
+            # The last step says why the run ended. A document must have at least one step.
+            timestamp = iso_timestamp(end.at) if end else None
+            reason = (end.reason or end.outcome) if end else ""
+            yield Step(step_id=number + 1, timestamp=timestamp, source="system", message=reason)
 
     def _embedded(self, agent: str, answers: Sequence[Answer]) -> msgspec.Raw:
         call = self._calls.get(agent)
-        given = (call.arguments() if call else None) or {}
-        name, prompt = given.get("agent_name"), given.get("prompt")
+        arguments = (call.arguments() if call else None) or {}
+        name, prompt = arguments.get("agent_name"), arguments.get("prompt")
         steps = []
         if call is not None and isinstance(prompt, str):
-            steps.append(Step(step_id=1, timestamp=moment(call.started.at), source="user", message=prompt))
+            steps.append(
+                Step(step_id=1, timestamp=iso_timestamp(call.started.at), source="user", message=prompt)
+            )
         for answer in answers:
             steps.append(answer.step(len(steps) + 1, self._agents))
         document = Trajectory(
@@ -177,16 +191,16 @@ class Speaker:
 
     def _agent(self) -> Agent:
         served = next((used.model for used in self._tokens if used.role == "main" and used.model), None)
-        asked = self._started.model if self._started else None
+        requested = self._started.model if self._started else None
         return Agent(
             name="gemini-cli",
             version=self._version(),
             model_name=served,
-            extra={"requested_model": asked} if asked else None,
+            extra={"requested_model": requested} if requested else None,
         )
 
     def _totals(self, steps: int) -> FinalMetrics:
-        """As the end tells them; where it does not, the requests that were told of."""
+        """The totals of `Finished`; without them, the sums of the reported requests."""
         usage = self._finished.usage if self._finished else None
         cost = self._finished.cost if self._finished else None
         usd = float(cost.usd) if cost is not None and cost.usd is not None else None
@@ -202,9 +216,9 @@ class Speaker:
         )
 
     def _ending(self) -> dict[str, Any]:
-        end, began = self._finished, self._started
-        told = {
-            "run_id": end.run_id if end else began.run_id if began else None,
+        end, started = self._finished, self._started
+        fields = {
+            "run_id": end.run_id if end else started.run_id if started else None,
             "outcome": end.outcome if end else None,
             "failure": end.failure.kind if end and end.failure else None,
             "exit_code": end.exit_code if end else None,
@@ -214,11 +228,11 @@ class Speaker:
             "finish_reason": end.finish_reason if end else None,
             "discarded_requests": list(end.discarded) or None if end else None,
         }
-        return {name: value for name, value in told.items() if value is not None}
+        return {name: value for name, value in fields.items() if value is not None}
 
     def _session_id(self) -> str | None:
-        own = self._finished.session_id if self._finished else None
-        return own or (self._started.session_id if self._started else None)
+        session_id = self._finished.session_id if self._finished else None
+        return session_id or (self._started.session_id if self._started else None)
 
     def _version(self) -> str:
         return (self._started.cli_version if self._started else None) or "unknown"

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from geminids.dialects.claude.live import Speaker
+from geminids.dialects.claude.encoder import Encoder
 from geminids.events.model import (
     AnyEvent,
     Event,
@@ -38,10 +38,10 @@ _SESSION = "5f0c0f5e-0000-4000-8000-000000000001"
 
 
 def spoken(events: Sequence[Event], *, partial: bool = False, at_once: bool = False) -> bytes:
-    speaker = Speaker(partial)
+    encoder = Encoder(partial)
     if at_once:
-        return speaker.hear(events) + speaker.end()
-    return b"".join(speaker.hear((event,)) for event in events) + speaker.end()
+        return encoder.feed(events) + encoder.finish()
+    return b"".join(encoder.feed((event,)) for event in events) + encoder.finish()
 
 
 def lines(events: Sequence[Event], *, partial: bool = False) -> list[Line]:
@@ -262,29 +262,29 @@ def test_thoughts_of_the_next_turn() -> None:
 
 def test_a_call_is_said_when_its_tokens_are_known() -> None:
     """A call waits for the tokens of its message, and not for its own end."""
-    speaker = Speaker()
-    assert speaker.hear([started(), text("See."), call("read_file", {"file_path": "a"})]).count(b"\n") == 1
-    assert b'"tool_use"' in speaker.hear([tokens()])
+    encoder = Encoder()
+    assert encoder.feed([started(), text("See."), call("read_file", {"file_path": "a"})]).count(b"\n") == 1
+    assert b'"tool_use"' in encoder.feed([tokens()])
 
 
 def test_a_call_when_the_journal_is_lost() -> None:
     """When the journal is not followed any more, nothing waits for it."""
-    speaker = Speaker()
-    speaker.hear([started(), call("read_file", {"file_path": "a"})])
+    encoder = Encoder()
+    encoder.feed([started(), call("read_file", {"file_path": "a"})])
     lost = Notice(**_BASE, level="warning", code="journal", message="gone")
-    assert b'"tool_use"' in speaker.hear([lost])
-    assert b'"tool_use"' in speaker.hear([call("glob", {"pattern": "*"})])
-    assert speaker.hear([lost]) == b""
+    assert b'"tool_use"' in encoder.feed([lost])
+    assert b'"tool_use"' in encoder.feed([call("glob", {"pattern": "*"})])
+    assert encoder.feed([lost]) == b""
 
 
 def test_a_call_whose_input_comes_late() -> None:
     """On the warm lane a call is said with its end, which tells its input; the text before it is said at once."""
-    speaker = Speaker()
-    speaker.hear([started(lane="warm"), tokens(), text("I write.")])
-    said = speaker.hear([call("write_file", None)])
+    encoder = Encoder()
+    encoder.feed([started(lane="warm"), tokens(), text("I write.")])
+    said = encoder.feed([call("write_file", None)])
     assert b"I write." in said
     assert b'"tool_use"' not in said
-    said = speaker.hear([back("write_file", {"file_path": "a", "content": "b"})])
+    said = encoder.feed([back("write_file", {"file_path": "a", "content": "b"})])
     use, result = map(msgspec.json.decode, said.splitlines())
     assert use["message"]["content"][0]["input"] == {"file_path": "a", "content": "b"}
     assert use["message"]["usage"] == {}
@@ -293,9 +293,9 @@ def test_a_call_whose_input_comes_late() -> None:
 
 def test_words_before_a_call_whose_input_comes_late() -> None:
     """What the agent said before such a call is said when its tokens are known, and not at the call's end."""
-    speaker = Speaker()
-    assert b"I write." not in speaker.hear([started(lane="warm"), text("I write."), call("write_file", None)])
-    message = msgspec.json.decode(speaker.hear([tokens()]))["message"]
+    encoder = Encoder()
+    assert b"I write." not in encoder.feed([started(lane="warm"), text("I write."), call("write_file", None)])
+    message = msgspec.json.decode(encoder.feed([tokens()]))["message"]
     assert (message["usage"]["input_tokens"], message["stop_reason"]) == (60, None)
 
 
@@ -323,11 +323,11 @@ def test_a_call_whose_input_never_comes() -> None:
 
 def test_a_question_shows_what_led_to_it() -> None:
     """Before somebody is asked, what the agent has said is said."""
-    speaker = Speaker()
-    speaker.hear([started(lane="warm"), text("May I?"), call("write_file", None)])
+    encoder = Encoder()
+    encoder.feed([started(lane="warm"), text("May I?"), call("write_file", None)])
     asked = PermissionAsked(**_BASE, id="write_file", tool="write_file", kind="write", title="Write a")
-    assert b"May I?" in speaker.hear([asked])
-    assert speaker.hear([msgspec.structs.replace(asked, parent="x")]) == b""
+    assert b"May I?" in encoder.feed([asked])
+    assert encoder.feed([msgspec.structs.replace(asked, parent="x")]) == b""
 
 
 def test_subagents() -> None:
@@ -446,13 +446,13 @@ def test_a_run_with_unknown_tokens() -> None:
 
 def test_the_session_is_waited_for() -> None:
     """The first line has the session's id, though it may be known later than the start."""
-    speaker = Speaker()
-    assert speaker.hear([started(session_id=None)]) == b""
+    encoder = Encoder()
+    assert encoder.feed([started(session_id=None)]) == b""
     odd = Notice(**_BASE, level="debug", code="session", message="session (odd), model x")
-    assert speaker.hear([odd]) == b""
+    assert encoder.feed([odd]) == b""
     told = msgspec.structs.replace(odd, session=SessionStart(_SESSION, "flash"))
-    assert msgspec.json.decode(speaker.hear([told]))["session_id"] == _SESSION
-    assert speaker.hear([told]) == b""
+    assert msgspec.json.decode(encoder.feed([told]))["session_id"] == _SESSION
+    assert encoder.feed([told]) == b""
 
 
 def test_a_session_that_is_never_known() -> None:
@@ -492,9 +492,9 @@ def test_a_run_that_never_began() -> None:
 def test_no_end() -> None:
     """Without an end the run is an error, with the time that its events tell; nothing is said twice."""
     later = msgspec.structs.replace(text("half", 3), at=1500)
-    speaker = Speaker()
-    speaker.hear([started(), later])
-    line = msgspec.json.decode(speaker.end().splitlines()[-1])
+    encoder = Encoder()
+    encoder.feed([started(), later])
+    line = msgspec.json.decode(encoder.finish().splitlines()[-1])
     assert (line["subtype"], line["is_error"], line["errors"]) == (
         "error_during_execution",
         True,
@@ -502,7 +502,7 @@ def test_no_end() -> None:
     )
     assert (line["duration_ms"], line["num_turns"]) == (500, 3)
     assert "usage" not in line
-    assert speaker.end() == speaker.hear([text("more")]) == b""
+    assert encoder.finish() == encoder.feed([text("more")]) == b""
 
 
 @pytest.mark.parametrize(
