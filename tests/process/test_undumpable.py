@@ -24,15 +24,15 @@ SECRET = "a-secret-of-the-host"
 # A host that is closed or not; a child of the same user then looks into it.
 HOST = """
 import ctypes, json, os, subprocess, sys
-from geminids.process import undumpable
+from geminids.process import hardening
 def is_protected():
     return ctypes.CDLL(None).prctl(3, 0, 0, 0, 0) == 0  # PR_GET_DUMPABLE
 how = sys.argv[1]
 told = {"open_before": not is_protected()}
 if how == "command":
-    undumpable.protect_command()
+    hardening.protect_command()
 elif how == "host":
-    told["can"] = undumpable.protect_host()
+    told["can"] = hardening.protect_host()
 told["protected"] = is_protected()
 LOOK = '''
 import json, os, sys
