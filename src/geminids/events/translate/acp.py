@@ -158,7 +158,7 @@ class AcpTranslator:
             why = self._why_not(name, {}) if self._why_not is not None else None
             what: dict[str, Any] = {"status": "failed" if message is not None else "ok", "error": message}
             if why is not None:
-                what = {"status": "denied", "error": tools.told(why, message)}
+                what = {"status": "denied", "error": tools.denial_text(why, message)}
             out += [started, self._finished(started, **what)]
 
     def _tell_nobody(self, call_id: str) -> None:
@@ -215,7 +215,7 @@ class AcpTranslator:
             id=call_id,
             name=name,
             kind=tools.kind_of(name),
-            title=clean(tools.title_told(name, call.title, call.paths, self._cwd)),
+            title=clean(tools.acp_title(name, call.title, call.paths, self._cwd)),
             input=None,
             paths=paths,
         )
@@ -239,7 +239,7 @@ class AcpTranslator:
             return
         status = tools.status_of("error", None, said, None)
         why = self._why_not(started.name, {}) if self._why_not and status == "denied" else None
-        error = tools.told(why, said) if why else said
+        error = tools.denial_text(why, said) if why else said
         out.append(self._finished(started, status=status, error=error))
 
     def _changes(self, call: ToolCall) -> tuple[Change, ...]:
