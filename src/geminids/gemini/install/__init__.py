@@ -1,1 +1,1 @@
-"""Install Gemini CLI and Node below our own folder."""
+"""Install Gemini CLI and Node into geminids' own folder."""
