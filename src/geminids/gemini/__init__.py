@@ -1,4 +1,4 @@
-"""Gemini CLI on this machine: find it and its Node, install releases, know what a release can do."""
+"""Gemini CLI on this machine: find it and its Node, install it, know what each release can do."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ __all__ = [
     "release_of",
 ]
 
-# Imported on first use: a run only needs to find the CLI. Installing is in `geminids.gemini.install.install`.
+# Imported on first use: a run only needs to find the CLI. Installing is in
+# `geminids.gemini.install.install`.
 _LATE = {
     "Model": "models",
     "models_of": "models",

@@ -48,7 +48,7 @@ class Release(msgspec.Struct, frozen=True):
 
     @property
     def is_tested(self) -> bool:
-        """Whether geminids is tested with it. Previews and nightlies are not: they may be incomplete."""
+        """Whether geminids is tested with it; previews and nightlies, maybe incomplete, are not."""
         own, newest = Version.parse(self.version), Version.parse(NEWEST_TESTED)
         assert newest is not None
         return own is not None and own.final and self.is_supported and own.core[:2] <= newest.core[:2]

@@ -20,9 +20,10 @@ class Model(msgspec.Struct, frozen=True):
     means: str | None = None
 
 
-# From core/src/config/models.ts of 0.54.4, 0.60 and 0.61. The CLI passes any other id to the API unchanged,
-# so this table is for information only and rejects nothing. Before 0.61 the CLI also replaces
-# gemini-2.5-flash with gemini-3.5-flash if the account can use it (seen on 0.54.4 with an API key).
+# From core/src/config/models.ts of 0.54.4, 0.60 and 0.61. The CLI passes any other id to the API
+# unchanged, so this table is for information only and rejects nothing. Before 0.61 the CLI also
+# replaces gemini-2.5-flash with gemini-3.5-flash if the account can use it (seen on 0.54.4 with an
+# API key).
 _EVERY = OLDEST_SUPPORTED
 # fmt: off
 _IDS: tuple[tuple[str, str, str], ...] = (  # since, id, note

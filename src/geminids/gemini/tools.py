@@ -1,4 +1,4 @@
-"""The CLI's built-in tools: the capability of each, and the approval mode that allows it headless."""
+"""The CLI's built-in tools, their capabilities, and the approval modes that allow them headless."""
 
 from __future__ import annotations
 
@@ -35,44 +35,44 @@ class BuiltIn(msgspec.Struct, frozen=True):
     capability: Capability | None = None
 
 
-# From the policy files of 0.61.0 (policies/*.toml); for renamed or removed tools, of earlier releases.
-# fmt: off
+# From the policy files of 0.61.0 (policies/*.toml); for renamed or removed tools, of earlier
+# releases. fmt: off
 BUILT_IN: tuple[BuiltIn, ...] = (
-    BuiltIn("read_file",             "always"),
-    BuiltIn("read_many_files",       "always"),
-    BuiltIn("list_directory",        "always"),
-    BuiltIn("glob",                  "always"),
-    BuiltIn("grep_search",           "always"),
-    BuiltIn("search_file_content",   "always"),
-    BuiltIn("get_internal_docs",     "always"),
-    BuiltIn("read_mcp_resource",     "always", "mcp"),
-    BuiltIn("list_mcp_resources",    "always", "mcp"),
-    BuiltIn("google_web_search",     "always", "network"),
-    BuiltIn("update_topic",          "always"),
-    BuiltIn("complete_task",         "always"),
+    BuiltIn("read_file", "always"),
+    BuiltIn("read_many_files", "always"),
+    BuiltIn("list_directory", "always"),
+    BuiltIn("glob", "always"),
+    BuiltIn("grep_search", "always"),
+    BuiltIn("search_file_content", "always"),
+    BuiltIn("get_internal_docs", "always"),
+    BuiltIn("read_mcp_resource", "always", "mcp"),
+    BuiltIn("list_mcp_resources", "always", "mcp"),
+    BuiltIn("google_web_search", "always", "network"),
+    BuiltIn("update_topic", "always"),
+    BuiltIn("complete_task", "always"),
     BuiltIn("codebase_investigator", "always"),
-    BuiltIn("cli_help",              "always"),
-    BuiltIn("tracker_create_task",   "always"),
-    BuiltIn("tracker_update_task",   "always"),
-    BuiltIn("tracker_get_task",      "always"),
-    BuiltIn("tracker_list_tasks",    "always"),
+    BuiltIn("cli_help", "always"),
+    BuiltIn("tracker_create_task", "always"),
+    BuiltIn("tracker_update_task", "always"),
+    BuiltIn("tracker_get_task", "always"),
+    BuiltIn("tracker_list_tasks", "always"),
     BuiltIn("tracker_add_dependency", "always"),
-    BuiltIn("tracker_visualize",     "always"),
-    BuiltIn("invoke_agent",          "work"),
-    BuiltIn("delegate_to_agent",     "work"),
-    BuiltIn("generalist",            "work"),
-    BuiltIn("write_file",            "edit", "file_write"),
-    BuiltIn("replace",               "edit", "file_write"),
-    BuiltIn("web_fetch",             "edit", "network"),
-    BuiltIn("run_shell_command",     "yolo", "shell"),
+    BuiltIn("tracker_visualize", "always"),
+    BuiltIn("invoke_agent", "work"),
+    BuiltIn("delegate_to_agent", "work"),
+    BuiltIn("generalist", "work"),
+    BuiltIn("write_file", "edit", "file_write"),
+    BuiltIn("replace", "edit", "file_write"),
+    BuiltIn("web_fetch", "edit", "network"),
+    BuiltIn("run_shell_command", "yolo", "shell"),
     BuiltIn("list_background_processes", "yolo", "shell"),
     BuiltIn("read_background_output", "yolo", "shell"),
-    BuiltIn("activate_skill",        "yolo", "skills"),
-    BuiltIn("save_memory",           "yolo"),
-    BuiltIn("write_todos",           "yolo"),
-    BuiltIn("enter_plan_mode",       "yolo"),
-    BuiltIn("exit_plan_mode",        "yolo"),
-    BuiltIn("ask_user",              "never"),
+    BuiltIn("activate_skill", "yolo", "skills"),
+    BuiltIn("save_memory", "yolo"),
+    BuiltIn("write_todos", "yolo"),
+    BuiltIn("enter_plan_mode", "yolo"),
+    BuiltIn("exit_plan_mode", "yolo"),
+    BuiltIn("ask_user", "never"),
 )
 # fmt: on
 

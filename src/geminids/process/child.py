@@ -15,7 +15,9 @@ _log = get_logger("process")
 
 
 def taskkill(pid: int, *, force: bool) -> tuple[str, ...]:
-    """Return the Windows command that ends a process tree; ending only the `.cmd` shim leaves its node running.
+    """Return the Windows command that ends a process tree.
+
+    Ending only the `.cmd` shim would leave its node running.
 
     >>> taskkill(42, force=True)
     ('taskkill', '/PID', '42', '/T', '/F')
@@ -31,11 +33,11 @@ _READ_SIZE = 256 * 1024
 
 
 class Child:
-    """A running child process: read and write its pipes, wait for its exit, signal its process group.
+    """A running child process: use its pipes, wait for its exit, signal its process group.
 
-    It uses subprocess.Popen with non-blocking pipes instead of the event loop's process transport. It can be
-    spawned before an event loop is imported and works the same on asyncio and trio. A pidfd reports its exit,
-    so a grandchild that keeps the pipes open cannot hide it.
+    It uses subprocess.Popen with non-blocking pipes instead of the event loop's process transport.
+    It can be spawned before an event loop is imported and works the same on asyncio and trio. A
+    pidfd reports its exit, so a grandchild that keeps the pipes open cannot hide it.
     """
 
     def __init__(self, popen: subprocess.Popen[bytes]) -> None:
@@ -132,7 +134,7 @@ class Child:
             self._files[index].close()
 
     def signal_group(self, name: str) -> bool:
-        """Send a signal to the child's process group; False if the child has exited (its pid may be reused)."""
+        """Signal the child's process group; False if it has exited (its pid may be reused)."""
         if self._popen.poll() is not None:
             return False
         if os.name == "nt":

@@ -1,4 +1,4 @@
-"""The host's side of the guard: start one small guard process per host and send it each run's start and end."""
+"""Start one guard process per host, and report the start and end of each run to it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _Guard(subprocess.Popen[bytes]):
     pipe: int
 
     def __del__(self) -> None:
-        """Suppress Popen's ResourceWarning at interpreter exit: the guard outlives the host on purpose."""
+        """Suppress Popen's ResourceWarning at exit: the guard outlives the host on purpose."""
 
 
 _lock = threading.Lock()
@@ -53,7 +53,8 @@ def _send(line: str) -> None:
     if _guard is not None and _guard.poll() is None and _write_all(_guard.pipe, line.encode()):
         return
     for _ in range(2):
-        # Clear `_guard` first, so that its pipe is closed only once even if no new guard can be started.
+        # Clear `_guard` first, so that its pipe is closed only once even if no new guard can be
+        # started.
         old, _guard = _guard, None
         _discard(old)
         _guard = _start()
@@ -86,7 +87,8 @@ def _start() -> _Guard:
         ours = _move_above_stdio(ours)
         os.set_blocking(ours, False)
         guard = _Guard(
-            # -I -S: no user site, no .pth files. It starts in 10 ms and imports psutil only when it must act.
+            # -I -S: no user site, no .pth files. It starts in 10 ms and imports psutil only when it
+            # must act.
             [
                 sys.executable,
                 "-I",
@@ -100,7 +102,8 @@ def _start() -> _Guard:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             cwd="/",
-            # Empty: no secrets of the host, and no mark of an outer run, whose end must not end the guard.
+            # Empty: no secrets of the host, and no mark of an outer run, whose end must not end the
+            # guard.
             env={},
             start_new_session=True,
         )
@@ -116,7 +119,8 @@ def _start() -> _Guard:
 def _move_above_stdio(fd: int) -> int:
     """Move the descriptor above 2.
 
-    If the host closed stdin, stdout or stderr, a later `open()` could reuse the number and break the guard's pipe.
+    If the host closed stdin, stdout or stderr, a later `open()` could reuse the number and break
+    the guard's pipe.
     """
     if fd > 2 or os.name == "nt":
         return fd
@@ -130,7 +134,8 @@ def _move_above_stdio(fd: int) -> int:
 def _discard(guard: _Guard | None) -> None:
     """Kill a guard that no longer reads, and close its pipe."""
     if guard is not None:
-        # Kill before closing: a suspended guard that wakes up with a closed pipe would end all live runs.
+        # Kill before closing: a suspended guard that wakes up with a closed pipe would end all live
+        # runs.
         guard.kill()
         os.close(guard.pipe)
         guard.wait()

@@ -1,8 +1,9 @@
 """The guard's program: when its host dies, it ends all processes of the host's unfinished runs.
 
-`process/guard.py` starts it as a plain script that imports nothing of geminids: it must start at once, stay
-small, and work while the host's virtual environment is being deleted. It reads lines from stdin: `run MARK` (a
-run started) and `done MARK` (the run is over). End of file on stdin, or a new parent, means the host is dead.
+`process/guard.py` starts it as a plain script that imports nothing of geminids: it must start at
+once, stay small, and work while the host's virtual environment is being deleted. It reads lines
+from stdin: `run MARK` (a run started) and `done MARK` (the run is over). End of file on stdin, or a
+new parent, means the host is dead.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ def find(marks: set[str], marker: str, psutil: Any) -> set[Any]:
 
 
 def marks_of(process: Any, marker: str) -> list[str]:
-    """Return the marks of a process; retry because exec hides them briefly (see process/tree.py, `marker_of`)."""
+    """Return the marks of a process, with retries (see `marker_of` in process/tree.py)."""
     for _ in range(12):
         environ = process.environ()
         if environ or process.cmdline():

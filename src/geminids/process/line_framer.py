@@ -8,8 +8,9 @@ __all__ = ["LineFramer"]
 class LineFramer:
     """Collects chunks until a line is complete.
 
-    It keeps chunks in a list and joins them once; concatenating them one by one would be quadratic for a long
-    line. A line of more than `limit` bytes is dropped, and its size is added to `dropped` for a notice.
+    It keeps chunks in a list and joins them once; concatenating them one by one would be quadratic
+    for a long line. A line of more than `limit` bytes is dropped, and its size is added to
+    `dropped` for a notice.
 
     >>> framer = LineFramer()
     >>> framer.feed(b'{"a"'), framer.feed(b': 1}\\n{"b": '), framer.rest()

@@ -10,8 +10,8 @@ import msgspec
 
 __all__ = ["MARKER", "Mark", "marks_in", "new_mark", "with_mark"]
 
-# The name starts with GEMINI_CLI_: if GITHUB_SHA is set, the CLI removes other names from a tool shell's
-# environment, and we could not find a daemon without its mark (DESIGN 5.3).
+# The name starts with GEMINI_CLI_: if GITHUB_SHA is set, the CLI removes other names from a tool
+# shell's environment, and we could not find a daemon without its mark (DESIGN 5.3).
 MARKER = "GEMINI_CLI_GEMINIDS_MARK"
 
 
@@ -39,12 +39,13 @@ class Mark(msgspec.Struct, frozen=True):
         return cls(int(parts[0]), int(parts[1]), parts[2], parts[3])
 
     def host_is_alive(self) -> bool:
-        """Whether the process that made this mark still runs: same pid, and started before the mark."""
+        """Whether the process that made this mark still runs: same pid, started before it."""
         import psutil  # imported late: 34 ms
 
         try:
             host = psutil.Process(self.host_pid)
-            # Two seconds of tolerance: start times are relative to the boot time, which is exact to a second only.
+            # Two seconds of tolerance: start times are relative to the boot time, which is exact to
+            # a second only.
             return host.status() != psutil.STATUS_ZOMBIE and host.create_time() <= self.made_at / 1000 + 2
         except psutil.NoSuchProcess:
             return False
@@ -69,7 +70,7 @@ def new_mark(run_id: str) -> Mark:
 
 
 def with_mark(environ: Mapping[str, str], mark: Mark) -> dict[str, str]:
-    """Return the environment with the mark added. A run inside a run carries both marks, so either can end it."""
+    """Add the mark to those of outer runs, so that the end of any of these runs ends this one."""
     outer = environ.get(MARKER, "").split()
     return {**environ, MARKER: " ".join([*outer, str(mark)])}
 

@@ -1,9 +1,10 @@
 """Find the processes of dead hosts by their mark, and end them on request.
 
-A process carries the marks of all runs that it is inside, outermost first. It is an orphan if none of the hosts
-in its marks is alive. It is `sheltered` if its innermost host is dead but an outer one is alive: it belongs to
-a live run and ends with that run. It is `kept` if its run left it on purpose. It is `elsewhere` if it belongs
-to an installation with another GEMINIDS_HOME; we report it but do not end it.
+A process carries the marks of all runs that it is inside, outermost first. It is an orphan if none
+of the hosts in its marks is alive. It is `sheltered` if its innermost host is dead but an outer one
+is alive: it belongs to a live run and ends with that run. It is `kept` if its run left it on
+purpose. It is `elsewhere` if it belongs to an installation with another GEMINIDS_HOME; we report it
+but do not end it.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from geminids.redact import Redactor, secrets_of
 
 __all__ = ["Orphan", "Survey", "end_orphans", "find_orphans", "forget_kept"]
 
-# Start times are relative to the boot time, which is exact to a second only, and the clock can be changed.
+# Start times are relative to the boot time, which is exact to a second only, and the clock can be
+# changed.
 _START_TOLERANCE = 2.0
 _POLL = 0.02
 _MAX_COMMAND = 80
@@ -76,7 +78,7 @@ def find_orphans(places: Places | None = None) -> Survey:
 
 
 def end_orphans(orphans: Iterable[Orphan], *, grace: float = 2.0) -> list[Ended]:
-    """Send TERM, wait, send KILL; return the processes that are gone, with the last signal sent to each.
+    """Send TERM, wait, send KILL; return the processes that are gone and their last signal.
 
     It checks pid, start time and mark again before each signal, so that no other process gets it.
     """
@@ -94,7 +96,7 @@ def end_orphans(orphans: Iterable[Orphan], *, grace: float = 2.0) -> list[Ended]
 
 
 def forget_kept(places: Places) -> list[str]:
-    """Remove the notes of runs whose kept processes have all ended; return the ids of these runs."""
+    """Remove the notes of runs whose kept processes have all ended; return their run ids."""
     before = time.time() - _NOTE_AGE
     stale: set[str] = set()
     for note in _notes(places):
@@ -144,7 +146,7 @@ def _is_kept(mark: Mark, places: Places) -> bool:
 
 
 def _is_in_scope(process: psutil.Process) -> bool:
-    """Whether it belongs to this user and to our pid namespace (the pids of a container mean nothing here)."""
+    """Whether it belongs to this user and our pid namespace, not to a container."""
     if process.status() == psutil.STATUS_ZOMBIE:
         return False
     if hasattr(os, "getuid") and process.uids().real != os.getuid():

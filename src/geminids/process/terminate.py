@@ -1,4 +1,4 @@
-"""End a process tree: send TERM, wait, send KILL, and repeat until no process with the mark is alive."""
+"""End a process tree: TERM, wait, KILL, repeated until no process has the mark."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ async def end_tree(
 ) -> list[Ended]:
     """End the child and all processes of its run; return those that got a signal.
 
-    It looks up the descendants before the first signal: a tool's shell has its own session, and once its parent
-    is gone only the mark leads to it. If `hurry()` becomes true, the grace period ends early.
+    It looks up the descendants before the first signal: a tool's shell has its own session, and
+    once its parent is gone only the mark leads to it. If `hurry()` becomes true, the grace period
+    ends early.
     """
     processes = ProcessSet(lambda: marked(str(mark)))
     first = processes.gather(child.pid)
@@ -46,7 +47,7 @@ async def end_tree(
 
 
 async def end_child(child: Child, grace: float, *, hurry: Callable[[], bool] = _never) -> list[Ended]:
-    """End only the child's process group. Shells of tools have their own groups and keep running."""
+    """End only the child's process group; shells of tools have their own and keep running."""
     import anyio
 
     ended: list[Ended] = []

@@ -15,8 +15,8 @@ from geminids.process.marker import MARKER
 
 __all__ = ["Ended", "ProcessSet", "all_marked", "command_of", "marked", "marker_of"]
 
-# During exec a process briefly has neither a command line nor an environment. Measured with a program that only
-# calls exec: one read in eleven. We repeat such a read.
+# During exec a process briefly has neither a command line nor an environment. Measured with a
+# program that only calls exec: one read in eleven. We repeat such a read.
 _ATTEMPTS = 12
 _PAUSE = 0.0005
 
@@ -30,7 +30,7 @@ class Ended(msgspec.Struct, frozen=True):
 
 
 def all_marked() -> Iterator[tuple[psutil.Process, str]]:
-    """Yield every live process with a mark that we can read, and the value of its marker variable."""
+    """Yield every live process with a readable mark, and the value of its marker variable."""
     me = os.getpid()
     for pid in psutil.pids():
         if pid == me:
@@ -73,7 +73,7 @@ class ProcessSet:
         self._commands: dict[int, str] = {}
 
     def gather(self, root_pid: int | None = None) -> list[psutil.Process]:
-        """Add the root, the marked processes and all their descendants; return those that are new."""
+        """Add the root, the marked processes and all their descendants; return the new ones."""
         roots: list[psutil.Process] = []
         if root_pid is not None:
             try:
@@ -116,12 +116,13 @@ class ProcessSet:
 
 
 def _is_kernel_thread(process: psutil.Process) -> bool:
-    # Linux has hundreds of them, all without an environment: children of kthreadd, whose pid is always 2.
+    # Linux has hundreds of them, all without an environment: children of kthreadd, whose pid is
+    # always 2.
     return sys.platform == "linux" and process.ppid() in (0, 2)
 
 
 def _descendants(roots: list[psutil.Process]) -> list[psutil.Process]:
-    """Return all descendants with one scan of the system; psutil's `children` would scan once per root."""
+    """Return all descendants with one scan; psutil's `children` would scan once per root."""
     if not roots:
         return []
     children: dict[int, list[psutil.Process]] = {}

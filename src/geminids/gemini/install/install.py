@@ -86,8 +86,9 @@ def install(
 ) -> Gemini:
     """Install a version or tag of Gemini CLI next to the others, and return it.
 
-    With `node="managed"` it also installs its own Node, whose compile cache makes every start faster.
-    It does not fetch a complete install again. An interrupted install leaves no incomplete version.
+    With `node="managed"` it also installs its own Node, whose compile cache makes every start
+    faster. It does not fetch a complete install again. An interrupted install leaves no incomplete
+    version.
     """
     environ = os.environ if environ is None else environ
     places = places or Places.of(environ)

@@ -16,7 +16,8 @@ from geminids.gemini.versions import Version
 
 __all__ = ["Npm", "available", "check_spec", "failure_hint", "fetch", "npm_for", "resolve"]
 
-# A version, the first part of one, or a tag; nothing that npm could read as a flag, a path or a URL.
+# A version, the first part of one, or a tag; nothing that npm could read as a flag, a path or a
+# URL.
 _SPEC = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _CREDENTIALS = re.compile(r"(?<=://)[^/\s@]+@")
 _HINTS = (

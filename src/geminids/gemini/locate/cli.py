@@ -99,7 +99,8 @@ def identify(path: Path, origin: Origin, places: Places, environ: Mapping[str, s
         return "not executable"
     else:
         node = None
-    # Not the resolved path: the shims of mise and volta choose the program by the name they are called with.
+    # Not the resolved path: the shims of mise and volta choose the program by the name they are
+    # called with.
     return _probed(path.absolute(), node, origin, places, environ)
 
 
@@ -110,8 +111,9 @@ def probe_version(command: tuple[str, ...], places: Places, environ: Mapping[str
     from geminids.gemini.locate.probe import run_command
     from geminids.gemini.versions import Version
 
-    # Use a temporary home and cwd: even `--version` writes to ~/.gemini and reads a .env from its cwd. A shim
-    # (volta, mise) needs the real HOME; a script that our Node runs gets the temporary one.
+    # Use a temporary home and cwd: even `--version` writes to ~/.gemini and reads a .env from its
+    # cwd. A shim (volta, mise) needs the real HOME; a script that our Node runs gets the temporary
+    # one.
     with tempfile.TemporaryDirectory(prefix=".probe-", dir=private_dir(places.root)) as home:
         probe_environ = {name: value for name, value in environ.items() if not is_secret_name(name)}
         probe_environ |= {"GEMINI_CLI_NO_RELAUNCH": "true", "GEMINI_CLI_HOME": home}

@@ -46,9 +46,9 @@ def find(
 ) -> Gemini:
     """Find the Gemini CLI to run. `wanted` is a version or tag that geminids installed, or a path.
 
-    Without `wanted`, it searches `GEMINI_CLI_PATH`, PATH, managed installs, then the folders of package and
-    version managers. It returns an unsupported release only if it finds no supported one; a run then rejects
-    it. It starts a process only for a program that it has not seen before.
+    Without `wanted`, it searches `GEMINI_CLI_PATH`, PATH, managed installs, then the folders of
+    package and version managers. It returns an unsupported release only if it finds no supported
+    one; a run then rejects it. It starts a process only for a program that it has not seen before.
     """
     environ = os.environ if environ is None else environ
     places = places or Places.of(environ)

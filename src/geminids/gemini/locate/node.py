@@ -96,7 +96,7 @@ def find_node(places: Places, *, environ: Mapping[str, str], managed: bool = Tru
 
 
 def managed_nodes(places: Places) -> list[Node]:
-    """Return the Nodes that geminids has installed, newest first. The folder's name is the version."""
+    """Return the Nodes that geminids has installed, newest first; folders are named by version."""
     nodes = []
     for name in _names(places.node):
         version = Version.parse(name)
@@ -117,21 +117,23 @@ def npm_script(node: Node) -> Path | None:
 def node_arguments(node: Node, preload: Path | None, *, lasting: bool = False) -> tuple[str, ...]:
     """Build the arguments of `node` before the script: heap, blocking output, compile cache.
 
-    `preload` is the result of `preload_file` or `write_preload`. A `lasting` process uses less memory. We
-    pass arguments instead of NODE_OPTIONS, which the user's Node programs would inherit.
+    `preload` is the result of `preload_file` or `write_preload`. A `lasting` process uses less
+    memory. We pass arguments instead of NODE_OPTIONS, which the user's Node programs would inherit.
     """
     arguments = []
     heap = _half_of_memory()
     if heap:
-        # The value that the CLI passes when it relaunches itself (utils/relaunch, getNodeMemoryArgs).
+        # The value that the CLI passes when it relaunches itself (utils/relaunch,
+        # getNodeMemoryArgs).
         arguments.append(f"--max-old-space-size={heap}")
     if lasting:
-        # 30 sessions with two turns each: 302 MB instead of 370 at the same speed. With 1 MB it is 297 MB, but a
-        # turn takes 36 ms.
+        # 30 sessions with two turns each: 302 MB instead of 370 at the same speed. With 1 MB it is
+        # 297 MB, but a turn takes 36 ms.
         arguments.append("--max-semi-space-size=4")
     elif node.has_compile_cache:
-        # While the CLI loads, garbage collection takes a tenth of the start time. With this it starts in 916 ms
-        # instead of 976 (Node 24) for 23 MB more. With Node 20 it starts slower, so we leave it out.
+        # While the CLI loads, garbage collection takes a tenth of the start time. With this it
+        # starts in 916 ms instead of 976 (Node 24) for 23 MB more. With Node 20 it starts slower,
+        # so we leave it out.
         arguments += ["--min-semi-space-size=64", "--max-semi-space-size=64"]
     if preload is not None:
         arguments += ["--require", str(preload)]
@@ -163,9 +165,11 @@ def _version_of(path: Path, places: Places, environ: Mapping[str, str]) -> tuple
     if probe is None or (probe.path and not os.access(probe.path, os.X_OK)):
         from geminids.gemini.locate.probe import run_command
 
-        # execPath is the real node behind a shim (volta, mise, asdf); it does not depend on the cwd.
+        # execPath is the real node behind a shim (volta, mise, asdf); it does not depend on the
+        # cwd.
         argv = [str(path), "-p", "process.version + ' ' + process.execPath"]
-        # Remove secrets: the tools of a concurrent run could read them from this process's environment.
+        # Remove secrets: the tools of a concurrent run could read them from this process's
+        # environment.
         probe_environ = {name: value for name, value in environ.items() if not is_secret_name(name)}
         result = run_command(argv, environ=probe_environ, cwd=_neutral_cwd(places), timeout=10)
         match = re.match(r"v(\S+) (.+)", result.out) if result.code == 0 else None
@@ -182,13 +186,13 @@ def _neutral_cwd(places: Places) -> Path:
 
 
 def preload_file(places: Places) -> Path | None:
-    """Return the file that Node loads before the CLI; None if it cannot be written. Writes nothing."""
+    """Return the path of the preload file without writing it; None if it cannot be written."""
     file = _preload_path(places)
     return file if _is_current(file) or _can_write_below(places.root) else None
 
 
 def write_preload(places: Places) -> Path | None:
-    """Write the file that Node loads before the CLI if it is missing; None if that fails."""
+    """Write the preload file, which Node loads before the CLI, if needed; None if that fails."""
     file = _preload_path(places)
     if _is_current(file):
         return file

@@ -37,7 +37,8 @@ def run_command(
     import subprocess  # imported late: most callers never spawn
     import tempfile
 
-    # Use files, not pipes: with a pipe that a grandchild keeps open we would wait after the command's end.
+    # Use files, not pipes: with a pipe that a grandchild keeps open we would wait after the
+    # command's end.
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         try:
             child = subprocess.Popen(
@@ -85,7 +86,7 @@ _MAX_ENTRIES = 200
 
 
 class Probe(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The cached version of a program. `path` is the real program behind a shim, `at` is Unix time."""
+    """The cached version of a program; `path` is the program behind a shim, `at` is Unix time."""
 
     version: str | None
     path: str | None = None
@@ -93,7 +94,7 @@ class Probe(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def load_probe(places: Places, program: Path, *, max_age: float | None = None) -> Probe | None:
-    """Return the cached probe of `program`; None if its file has changed or the probe is too old."""
+    """Return the cached probe of `program`; None if it is too old or the file has changed."""
     key = _key(program)
     probe = _load(places).get(key) if key else None
     if probe is None or (max_age is not None and not 0 <= time.time() - probe.at <= max_age):

@@ -49,7 +49,8 @@ _NAMES = ("gemini.exe", "gemini.cmd", "gemini.ps1") if os.name == "nt" else ("ge
 def on_path(environ: Mapping[str, str], names: tuple[str, ...] = _NAMES) -> Iterator[Path]:
     """Yield every `gemini` on PATH in order, executable or not."""
     for entry in environ.get("PATH", "").split(os.pathsep):
-        # Skip empty and relative entries, which mean the working directory: a repository must not supply gemini.
+        # Skip empty and relative entries, which mean the working directory: a repository must not
+        # supply gemini.
         if not os.path.isabs(entry):
             continue
         for name in names:

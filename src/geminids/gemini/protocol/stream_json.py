@@ -187,8 +187,9 @@ def _decode_unexpected(text: str) -> list[WireLine | UnexpectedLine]:
         start = text.find("{", at)
         value, end = _object_at(text, start)
         if end is None and start >= 0 and tries and not text.startswith(_MESSAGE_START, start):
-            # The brace was noise: look for a message after it. Never search inside a truncated message, which
-            # may quote other messages. The tries are bounded because each may read to the end of the line.
+            # The brace was noise: look for a message after it. Never search inside a truncated
+            # message, which may quote other messages. The tries are bounded because each may read
+            # to the end of the line.
             tries -= 1
             start = text.find(_MESSAGE_START, start)
             value, end = _object_at(text, start)
@@ -222,8 +223,9 @@ def _typed(text: str, value: Any) -> list[WireLine | UnexpectedLine]:
         return [_decoder.decode(text)]
     except _UNREADABLE:
         pass
-    # First replace lone surrogates (the CLI cuts tool output at any UTF-16 unit, and JSON.stringify escapes the
-    # remaining half) and raw control characters; then drop optional fields, one of which has an unknown type.
+    # First replace lone surrogates (the CLI cuts tool output at any UTF-16 unit, and JSON.stringify
+    # escapes the remaining half) and raw control characters; then drop optional fields, one of
+    # which has an unknown type.
     for why, kept in (("encoding", value), ("protocol", {name: value.get(name) for name in _NEEDED[kind]})):
         try:
             return [UnexpectedLine(why, text), msgspec.convert(replace_surrogates(kept), WireLine)]
@@ -262,7 +264,10 @@ def _is_count(value: Any) -> bool:
 
 
 def error_of(raw: Any) -> tuple[str | None, str] | None:
-    """Return type and message of an `error`: an object in every release, a string in one seed document."""
+    """Return type and message of an `error`.
+
+    It is an object in every release, and a string in one seed document.
+    """
     if raw is None:
         return None
     if isinstance(raw, dict):

@@ -122,7 +122,7 @@ def _check_removal(name: str, target: str, places: Places, force: bool) -> None:
 
 
 def _remove(target: str) -> None:
-    """Rename the folder to a hidden name, so that the CLI never sees a part of it, then delete it."""
+    """Hide the folder by a rename, so that the CLI never sees a part of it, then delete it."""
     if os.path.islink(target) or os.path.isfile(target):
         os.unlink(target)
     elif os.path.isdir(target):

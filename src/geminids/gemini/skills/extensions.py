@@ -81,7 +81,7 @@ def _matches(pattern: object, source: str) -> bool:
 
 
 def _is_enabled(rules: object, cwd: str) -> bool:
-    """Apply the last matching rule: a path, with `!` before it to disable, with `*` for its subfolders."""
+    """Apply the last matching rule: a path; `!` before it disables, `*` adds subfolders."""
     overrides = rules.get("overrides") if isinstance(rules, dict) else None
     place = f"{cwd.rstrip('/')}/"
     enabled = True

@@ -27,7 +27,8 @@ _TRIMMED = "".join(map(chr, (*range(9, 14), 32, 0xA0, 0x1680, *range(0x2000, 0x2
 _FIELD = re.compile(rf"[{_BLANKS}]*(name|description):[{_BLANKS}]*([^\n\r\u2028\u2029]*)")
 _CONTINUATION = re.compile(rf"[ \t]+[^{_BLANKS}]")
 _INVALID_IN_NAME = re.compile(r'[:\\/<>*?"|]')
-# A name that every parser reads the same way: unquoted, on its own line, and no other line can set a name.
+# A name that every parser reads the same way: unquoted, on its own line, and no other line can set
+# a name.
 _BARE_NAME = re.compile(r"name: *[A-Za-z0-9][\w.-]*(?: [\w.-]+)* *", re.ASCII)
 _OTHER_NAME = re.compile(
     r"""name["']?\s*:|^["'?{&!*<%]|^\s*:|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u2028\u2029]|\r."""
@@ -35,7 +36,7 @@ _OTHER_NAME = re.compile(
 
 
 class SkillHead(msgspec.Struct, frozen=True):
-    """The front matter of a SKILL.md: name and description, or in `why` the reason that the CLI skips it."""
+    """The name and description in a SKILL.md, or in `why` the reason that the CLI skips it."""
 
     name: str = ""
     description: str = ""
@@ -45,7 +46,7 @@ class SkillHead(msgspec.Struct, frozen=True):
 
 
 def read_skill(file: str) -> SkillHead:
-    """Read the front matter of a file. The CLI silently skips an unreadable file; here it has a `why`."""
+    """Read the front matter of a file. `why` is set if the CLI would silently skip it."""
     try:
         # Check before opening: opening a named pipe would wait for a writer.
         if not stat.S_ISREG(os.stat(file).st_mode):
@@ -82,7 +83,7 @@ def head_of(text: str) -> SkillHead:
 
 
 def fields_of(head: str) -> tuple[str | None, str | None]:
-    """Read name and description from front matter: as YAML if both are strings, else line by line."""
+    """Read name and description: as YAML if both are strings in it, else line by line."""
     fields = yaml_texts(head)
     if not ("name" in fields and "description" in fields):
         fields = _from_lines(head)
@@ -90,7 +91,7 @@ def fields_of(head: str) -> tuple[str | None, str | None]:
 
 
 def yaml_texts(head: str) -> dict[str, str]:
-    """Return the top-level entries that js-yaml reads as strings; empty if it is not a YAML mapping.
+    """Return the top-level entries that js-yaml reads as strings; empty without a YAML mapping.
 
     >>> yaml_texts('name: "a: b"\\ndescription: >\\n  two\\n  lines\\nversion: 1')
     {'name': 'a: b', 'description': 'two lines\\n'}
@@ -119,7 +120,7 @@ def _is_text(node: yaml.Node) -> bool:
 
 
 def _from_lines(head: str) -> dict[str, str]:
-    """Read `name:` and `description:` lines with indented continuations, the CLI's fallback for YAML."""
+    """Read `name:` and `description:` lines with indented continuations: the CLI's fallback."""
     fields: dict[str, str] = {}
     lines = re.split(r"\r?\n", head)
     at = 0

@@ -33,7 +33,8 @@ TIERS: tuple[Tier, ...] = ("built-in", "extension", "user", "user-agents", "work
 
 _FILE = "SKILL.md"
 _IGNORED_FOLDERS = ("node_modules", ".git")
-# On macOS file names are not case-sensitive, and the CLI's search accepts any case (glob's `nocase`).
+# On macOS file names are not case-sensitive, and the CLI's search accepts any case (glob's
+# `nocase`).
 _ANY_CASE = sys.platform == "darwin"
 
 
@@ -66,8 +67,8 @@ def find_skills(
 ) -> tuple[Skill, ...]:
     """Return every skill that the CLI considers in `cwd`, lowest tier first.
 
-    `home` is the folder with `.gemini`. `settings` are those of the home: by default the CLI does not read
-    the workspace's settings.
+    `home` is the folder with `.gemini`. `settings` are those of the home: by default the CLI does
+    not read the workspace's settings.
     """
     workspace = os.path.realpath(cwd)
     skills: list[Skill] = []
@@ -84,8 +85,8 @@ def find_skills(
 def workspace_skills(cwd: str | Path, *, home: Path | None = None) -> tuple[Skill, ...]:
     """Return the skills in the folder itself; none if it is `home`, whose skills are the user's.
 
-    This includes skills that the CLI may see although we cannot read their name: `name` is empty and `sure`
-    is False.
+    This includes skills that the CLI may see although we cannot read their name: `name` is empty
+    and `sure` is False.
     """
     return tuple(
         _skill(head, file, tier)
@@ -120,8 +121,9 @@ def skill_files(folder: str | Path) -> Iterator[str]:
     """
     folder = os.fspath(folder)
     try:
-        # libuv sorts a listing by bytes, and the CLI's glob walks it backwards. So of two skills with one name in
-        # one folder the alphabetically first usually wins; not always, because the lookups run concurrently.
+        # libuv sorts a listing by bytes, and the CLI's glob walks it backwards. So of two skills
+        # with one name in one folder the alphabetically first usually wins; not always, because the
+        # lookups run concurrently.
         names = sorted(os.listdir(folder), key=os.fsencode, reverse=True)
     except OSError:
         return

@@ -44,7 +44,8 @@ RULES: dict[str, tuple[Level, str]] = {
 _NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 _MAX_NAME = 64
 _MAX_DESCRIPTION = 1024
-# A skill's files are in these folders (the Agent Skills standard), or a Markdown link refers to them.
+# A skill's files are in these folders (the Agent Skills standard), or a Markdown link refers to
+# them.
 _REFERENCE = re.compile(
     r"(?<![\w./\\-])(?:\./)?((?:scripts|references|assets)/[\w./-]*\w)|\]\(([^)\s:#<>]+)\)"
 )
@@ -62,13 +63,13 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def finding(file: str, line: int, code: str, message: str, *, unseen: bool = False) -> Finding:
-    """Create a finding with the level of its rule; an `unseen` skill is mentioned in the message."""
+    """Create a finding with the level of its rule; the message mentions an `unseen` skill."""
     text = f"{message}: the CLI will not see this skill" if unseen else message
     return Finding(file=file, line=line, code=code, level=RULES[code][0], message=text, unseen=unseen)
 
 
 def lint_skill(file: str, *, in_folder: bool = True) -> list[Finding]:
-    """Lint a SKILL.md and the files next to it. `in_folder`: the folder must have the skill's name."""
+    """Lint a SKILL.md and the files next to it. `in_folder`: its folder must have its name."""
     if os.path.exists(file) and not os.path.isfile(file):
         return [finding(file, 1, "unreadable", "is not a file", unseen=True)]
     try:

@@ -1,4 +1,4 @@
-"""Trusted workspace skills: those that `geminids skills add` has recorded and that are unchanged."""
+"""Trusted workspace skills: those that `geminids skills add` recorded and that are unchanged."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ class Record(msgspec.Struct, frozen=True):
 def trusted_skills(cwd: str | Path, places: Places) -> frozenset[str]:
     """Return the skill folders of this workspace that have not changed since they were added.
 
-    The folders are real paths, like `Skill.folder` of a workspace skill. Fast if no skill was ever added.
+    The folders are real paths, like `Skill.folder` of a workspace skill. Fast if no skill was ever
+    added.
     """
     if not _folder(places).is_dir():
         return frozenset()
@@ -98,7 +99,8 @@ def _folder(places: Places) -> Path:
 
 
 def _file(folder: str, places: Places) -> Path:
-    # crc32 instead of hashlib, as in home.py. A record stores its folder, so a collision is detected.
+    # crc32 instead of hashlib, as in home.py. A record stores its folder, so a collision is
+    # detected.
     data = os.fsencode(folder)
     return _folder(places) / f"{zlib.crc32(data):08x}{zlib.crc32(data[::-1]):08x}.json"
 
@@ -106,16 +108,16 @@ def _file(folder: str, places: Places) -> Path:
 def untrusted_skills(cwd: str | Path, places: Places, *, home: Path | None = None) -> tuple[Skill, ...]:
     """Return the untrusted workspace skills that the CLI would use: turn them off by name.
 
-    A skill with an uncertain name (`sure` is False) cannot be turned off by name: turn off all skills, or
-    reject the run. Fast if the workspace has no skills.
+    A skill with an uncertain name (`sure` is False) cannot be turned off by name: turn off all
+    skills, or reject the run. Fast if the workspace has no skills.
     """
     skills = workspace_skills(cwd, home=home)
     if not skills:
         return ()
     trusted = trusted_skills(cwd, places)
     untrusted = [skill for skill in skills if skill.folder not in trusted]
-    # Added skills are in .agents, which outranks .gemini: an untrusted skill of the same name in .gemini is
-    # never used.
+    # Added skills are in .agents, which outranks .gemini: an untrusted skill of the same name in
+    # .gemini is never used.
     untrusted_names = {skill.name.lower() for skill in untrusted if skill.tier == "workspace-agents"}
     trusted_names = {skill.name for skill in skills if skill.folder in trusted}
     return tuple(

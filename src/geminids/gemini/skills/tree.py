@@ -18,7 +18,7 @@ _EXCLUDED = ".git"
 
 
 class Tree(msgspec.Struct, frozen=True):
-    """The contents of a folder. `sha256` covers names, kinds, links, executable bits and all bytes."""
+    """The contents of a folder. `sha256` covers names, kinds, links, executable bits and bytes."""
 
     files: int
     size: int
@@ -51,7 +51,7 @@ def leaves(folder: str, under: str = "") -> Iterator[Leaf]:
 
 
 def scan_tree(folder: str, expected: Tree | None = None) -> Tree:
-    """Count and hash the files of a folder; skip the hash if count or size differ from `expected`."""
+    """Count and hash the files of a folder; no hash if count or size differ from `expected`."""
     files = list(leaves(folder))
     tree = Tree(len(files), sum(leaf.size for leaf in files))
     if expected is not None and tree != expected.without_digest:
@@ -87,7 +87,7 @@ def links_outside(folder: str) -> list[str]:
 
 
 def copy_tree(source: str, target: str) -> None:
-    """Copy files and links, except `.git`, to a new folder `target`. Raises for other kinds of files."""
+    """Copy files and links, except `.git`, to a new folder. Other kinds of files are errors."""
     os.mkdir(target)
     for leaf in leaves(source):
         if leaf.path.split("/")[0] == _EXCLUDED:

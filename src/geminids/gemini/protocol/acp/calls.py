@@ -157,7 +157,7 @@ def encode_note(note: Cancel) -> bytes:
 
 
 def encode_answer(number: Any, option: str | None) -> bytes:
-    """Encode the response to a permission request: the chosen option, or None if the turn is cancelled."""
+    """Encode the response to a permission request; `option` is None if the turn is cancelled."""
     outcome = {"outcome": "cancelled"} if option is None else {"outcome": "selected", "optionId": option}
     return _line({"jsonrpc": "2.0", "id": number, "result": {"outcome": outcome}})
 

@@ -239,7 +239,7 @@ def _note(message: _Envelope) -> Note:
 
 
 def _error_of(raw: msgspec.Raw) -> RpcError | None:
-    """Decode the error of a response; if that fails, keep its text, because a caller waits for it."""
+    """Decode the error of a response; if that fails, use its text, because a caller waits."""
     try:
         return _error.decode(raw)
     except msgspec.ValidationError:

@@ -22,8 +22,8 @@ _OTHER_PARTS = (
     "inlineData",
 )
 _INJECTED = ("<session_context>", "<hook_context>")
-# `raw` is decoded from `$rewindTo`, a field that a message never has: any other value means that the line
-# is not a message.
+# `raw` is decoded from `$rewindTo`, a field that a message never has: any other value means that
+# the line is not a message.
 NO_RAW = b"{}"
 _NULL = msgspec.Raw(b"null")
 
@@ -48,7 +48,7 @@ class Tokens(msgspec.Struct, frozen=True, gc=False):
 
 
 class ToolCall(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    """A tool call. `result` is what the model received: a list of parts, None while the tool runs."""
+    """A tool call. `result` is what the model received: a list of parts, None while it runs."""
 
     id: str = ""
     name: str = ""
@@ -63,7 +63,7 @@ class ToolCall(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
     @property
     def result_display(self) -> Any:
-        """What the CLI would show: text, or an object such as the diff of an edit. Decoded lazily."""
+        """What the CLI would show, decoded lazily: text, or an object such as an edit's diff."""
         return value_of(bytes(self.shown))
 
 
@@ -101,14 +101,14 @@ class Message(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
     @property
     def is_tool_results(self) -> bool:
-        """Whether it holds tool results for the model; since 0.54 a separate message with type `user`."""
+        """Whether it holds tool results; since 0.54 these are a separate message of type `user`."""
         if self.type != "user" or isinstance(self.content, str):
             return False
         return any(isinstance(part, dict) and "functionResponse" in part for part in self.parts)
 
     @property
     def is_injected(self) -> bool:
-        """Whether the CLI wrote it in the user's name: the session's context, or a hook's output."""
+        """Whether the CLI wrote it in the user's name: session context, or a hook's output."""
         if self.type != "user":
             return False
         text = self.text.strip()
@@ -124,7 +124,7 @@ class Message(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
     @property
     def is_resumable(self) -> bool:
-        """Whether the CLI counts it as content; the CLI deletes a session without any such message."""
+        """Whether the CLI counts it as content; it deletes a session that has no content."""
         text = self.text.strip() or any(map(_is_other, self.parts))
         if self.type == "user":
             return bool(text) and not (isinstance(text, str) and text.startswith(("/", "?", *_INJECTED)))

@@ -31,7 +31,7 @@ __all__ = [
 
 
 class Header(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    """The metadata of a session. A legacy file on one line is a header that contains all messages."""
+    """The metadata of a session. A legacy file on one line is a header with all messages."""
 
     session_id: str = ""
     project_hash: str = ""
@@ -175,7 +175,7 @@ def message_of(value: dict[str, Any]) -> Message:
 
 
 def messages_in(value: dict[str, Any]) -> list[Message] | None:
-    """Return the messages of a checkpoint or a whole conversation; None if it has no list of them."""
+    """Return the messages of a checkpoint or a whole conversation; None if it has no list."""
     messages = value.get("messages")
     if not isinstance(messages, list):
         return None

@@ -1,4 +1,4 @@
-"""Stream session files of any size: one pass finds the remaining messages, a second one reads them."""
+"""Stream session files of any size: a first pass locates the messages, a second reads them."""
 
 from __future__ import annotations
 

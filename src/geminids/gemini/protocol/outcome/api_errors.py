@@ -1,4 +1,4 @@
-"""Classify API errors from what the CLI reports: a message, an exit code (status mod 256), a stack."""
+"""Classify API errors by the CLI's message, its exit code (the status mod 256) and its stack."""
 
 from __future__ import annotations
 
@@ -105,7 +105,10 @@ def _kind(
 
 
 def _is_lasting(message: str, everything: str, retry_after: float | None) -> bool:
-    """Whether waiting minutes does not restore the quota; the CLI's rules if its verdict is missing."""
+    """Whether the quota stays exhausted for longer than minutes.
+
+    Applies the CLI's rules if its verdict (TerminalQuotaError) is missing.
+    """
     if retry_after is not None and retry_after <= _SOON_SECONDS:
         return False
     if "TerminalQuotaError" in everything or _DAILY.search(message):
@@ -146,7 +149,10 @@ def sentence_of(message: str) -> str:
 
 
 def _in_json(text: str) -> str | None:
-    """Return the innermost `message`; an error not labelled as JSON is wrapped in another one as text."""
+    """Return the innermost `message`.
+
+    If the API's answer is not labelled as JSON, the CLI wraps it as text in another error.
+    """
     start = text.find("{")
     if start < 0:
         return None

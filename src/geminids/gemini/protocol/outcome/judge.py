@@ -1,7 +1,7 @@
-"""Judge how the CLI ended: turn its result line, exit code and stderr into an outcome and a failure.
+"""Judge how the CLI ended: turn result line, exit code and stderr into an outcome and failure.
 
-Neither a `result` with status success nor exit code 0 proves success: signals, safety blocks and loops
-also exit with 0. The source is GEMINI_CLI.md, sections 1 and 3.
+Neither a `result` with status success nor exit code 0 proves success: signals, safety blocks and
+loops also exit with 0. The source is GEMINI_CLI.md, sections 1 and 3.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ _ERROR_LINE = re.compile(
 )
 _LOOP = "Loop detected"
 _TURNS = "Maximum session turns exceeded"
-# A filter blocks the same answer again, so no retry; an empty or broken answer may be fine next time.
+# A filter blocks the same answer again, so no retry; an empty or broken answer may be fine next
+# time.
 _FILTERED = re.compile(r"blocked due to|prohibited", re.IGNORECASE)
 # Signals that another process sends, unlike those of a crash (SEGV, ABRT, BUS).
 _SENT_SIGNALS = {-1, -2, -3, -9, -13, -15}
@@ -172,7 +173,8 @@ def without_result(evidence: ProcessEvidence) -> Ending:
     return failed(evidence, "crashed", describe_crash(code, stderr), retryable=True)
 
 
-# None takes the CLI's message. Ours replaces it if the CLI gives advice for a shell, not for a library.
+# None takes the CLI's message. Ours replaces it if the CLI gives advice for a shell, not for a
+# library.
 _BY_EXIT_CODE: dict[int | None, tuple[FailureKind, str | None]] = {
     44: ("sandbox", None),
     52: ("config", None),
@@ -254,7 +256,7 @@ def describe_crash(code: int | None, stderr: str) -> str:
 
 
 def _relevant_line(stderr: str, about: re.Pattern[str] | None = None) -> str:
-    """Return the line that matches `about`, else the first line that is no warning or stack frame."""
+    """Return the line that matches `about`, else the first that is no warning or stack frame."""
     for line in stderr.splitlines():
         if about is not None:
             if about.search(line):

@@ -1,8 +1,8 @@
 """Judge how an ACP turn ended, with the same endings as a headless run.
 
-ACP reports less: its error code is an HTTP status, or 500 if the status was lost; `end_turn` also stands
-for a missing answer; one stop reason stands for a loop and for too many turns. stderr is complete only when
-the process ends, and it mixes all chats of the process.
+ACP reports less: its error code is an HTTP status, or 500 if the status was lost; `end_turn` also
+stands for a missing answer; one stop reason stands for a loop and for too many turns. stderr is
+complete only when the process ends, and it mixes all chats of the process.
 """
 
 from __future__ import annotations
@@ -66,7 +66,10 @@ class TurnEvidence(ProcessEvidence, frozen=True, kw_only=True):
     thinking_only: bool = False
     """The model has sent thoughts but no text since the last tool call."""
     recorded: bool | None = None
-    """Whether the session file has a model message since the last tool call or prompt; None if unknown."""
+    """Whether the session file has a model message after the last tool call or prompt.
+
+    None if nobody has checked.
+    """
     gone: bool = False
     """The process has ended."""
 
@@ -110,7 +113,7 @@ def judge_opening(
 
 
 def _judge_end_turn(evidence: TurnEvidence) -> Ending:
-    """Judge by the session file: the CLI does not record an invalid answer, and ACP does not report it."""
+    """Judge by the session file: the CLI neither records nor reports an invalid answer here."""
     if evidence.thinking_only:
         return _blocked(evidence, "the model sent only thoughts and no answer")
     if evidence.answer.strip():
@@ -128,7 +131,7 @@ def _blocked(evidence: TurnEvidence, message: str) -> Ending:
 
 
 def _judge_exit(evidence: TurnEvidence) -> Ending:
-    """`crashed` even after a signal: the caller does not manage a process that serves many chats."""
+    """`crashed` even after a signal: the caller does not manage a process of many chats."""
     message = describe_crash(evidence.exit_code, _REPEATED.sub("", evidence.stderr))
     return failed(evidence, "crashed", message, retryable=True)
 
@@ -179,7 +182,7 @@ def _status(code: int, message: str) -> int | None:
 
 
 def _details(data: str | None) -> str | None:
-    """Return the `details` of an internal error. Other data lists what was wrong with our request."""
+    """Return the `details` of an internal error; other data lists errors in our request."""
     if data is None:
         return None
     try:
