@@ -101,7 +101,7 @@ class Child:
             return b""
 
     async def feed(self, data: bytes) -> None:
-        """Write all of `data`, then close stdin: the CLI reads it to the end before it starts."""
+        """Write all of `data`, then close stdin: the CLI waits for end of file."""
         await self.write(data)
         self.close_stdin()
 

@@ -29,14 +29,14 @@ class LineFramer:
         if not end:
             self._keep(chunk)
             return b""
-        whole = chunk if end == len(chunk) else chunk[:end]
+        lines = chunk if end == len(chunk) else chunk[:end]
         if self._size:
-            whole = self._join(whole)
-        if len(whole) > self.limit:
-            whole = self._without_long(whole)
+            lines = self._join(lines)
+        if len(lines) > self.limit:
+            lines = self._without_long(lines)
         if end < len(chunk):
             self._keep(chunk[end:])
-        return whole
+        return lines
 
     def rest(self) -> bytes:
         """Return the bytes after the last newline, at the end of the stream."""
@@ -59,15 +59,15 @@ class LineFramer:
         size = self._size + first
         if size > self.limit:
             self.dropped.append(size)
-            whole = head[first + 1 :]
+            lines = head[first + 1 :]
         else:
-            whole = b"".join([*self._parts, head])
+            lines = b"".join([*self._parts, head])
         self._parts, self._size = [], 0
-        return whole
+        return lines
 
-    def _without_long(self, whole: bytes) -> bytes:
+    def _without_long(self, lines: bytes) -> bytes:
         kept = []
-        for line in whole.split(b"\n")[:-1]:
+        for line in lines.split(b"\n")[:-1]:
             if len(line) > self.limit:
                 self.dropped.append(len(line))
             else:

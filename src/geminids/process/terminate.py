@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -130,8 +131,6 @@ async def _kill_rest(processes: ProcessSet, child: Child | None) -> None:
 
 
 def _in_group(pid: int, group: int) -> bool:
-    import os
-
     try:
         return os.getpgid(pid) == group
     except OSError:

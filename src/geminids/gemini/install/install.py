@@ -107,7 +107,7 @@ def install(
             with _lock(places, resolved, report):
                 if not _is_complete(resolved, places):
                     _remove_stale(places, work)
-                    _put(npm, resolved, asked, runtime, places, environ, report)
+                    _install_release(npm, resolved, asked, runtime, places, environ, report)
                 elif tag := _tag(asked):
                     _write_record(places.releases / resolved, resolved, tag, runtime, None)
     return find(resolved, environ=environ, places=places)
@@ -136,7 +136,7 @@ def available_versions(
         return available(npm_for(find_node(places, environ=environ), work, environ))
 
 
-def _put(
+def _install_release(
     npm: Npm,
     version: str,
     asked: str,

@@ -11,8 +11,8 @@ import msgspec
 __all__ = ["Remark", "StderrReader"]
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
-# core/src/utils/retry.ts: "Attempt N failed[ with status S][: the API's message, maybe many lines].
-# ", then either "Retrying …" or "Max attempts reached". Only this end tells which of the two it is.
+# core/src/utils/retry.ts: "Attempt N failed[ with status S][: the API's message, in several lines]."
+# and then "Retrying …" or "Max attempts reached". Only this end shows whether the CLI tries again.
 _ATTEMPT = re.compile(r"Attempt (\d+) failed(?: with status (\d{3})| with (429) error)?")
 _RETRYING = re.compile(r"\. Retrying(?: after (\d+)ms)?")
 _GAVE_UP = "Max attempts reached"

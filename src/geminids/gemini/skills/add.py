@@ -53,7 +53,7 @@ def add_skill(source: str, cwd: str, places: Places, *, force: bool = False) -> 
     name = read_skill(file).name
     try:
         with records_locked(places):
-            target = _put(folder, name, cwd, places, force)
+            target = _copy_skill(folder, name, cwd, places, force)
     except OSError as error:
         raise GeminidsError(f"the skill cannot be copied: {error}") from None
     return Added(name, target, tuple(findings))
@@ -76,7 +76,7 @@ def remove_skill(name: str, cwd: str, places: Places, *, force: bool = False) ->
     return target
 
 
-def _put(source: str, name: str, cwd: str, places: Places, force: bool) -> str:
+def _copy_skill(source: str, name: str, cwd: str, places: Places, force: bool) -> str:
     skills = _skills_folder(cwd)
     target = os.path.join(skills, name)
     if os.path.lexists(target) and not force:

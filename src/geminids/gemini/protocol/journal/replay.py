@@ -104,23 +104,23 @@ def header_from(fields: dict[str, Any]) -> Header | None:
     return header_of(fields)
 
 
-def legacy_conversation(whole: bytes) -> Conversation | None:
+def legacy_conversation(content: bytes) -> Conversation | None:
     """Read a file that is one JSON object (up to 0.38); None for any other file."""
-    fields, items = _split_legacy(whole)
+    fields, items = _split_legacy(content)
     if "sessionId" not in fields:
         return None
     messages = [message for item in items if (message := decode_legacy_message(item)) is not None]
     return Conversation(header_of(fields), messages)
 
 
-def _split_legacy(whole: bytes) -> tuple[dict[str, Any], Iterator[bytes]]:
+def _split_legacy(content: bytes) -> tuple[dict[str, Any], Iterator[bytes]]:
     """Return the header's fields, and the JSON of each message."""
     try:
-        parts = _parts.decode(whole)
+        parts = _parts.decode(content)
         items = _items.decode(parts.pop("messages", b"[]"))
         return {name: msgspec.json.decode(part) for name, part in parts.items()}, map(bytes, items)
     except UNREADABLE:
-        value = value_of(whole)
+        value = value_of(content)
     if not isinstance(value, dict):
         return {}, iter(())
     messages = value.get("messages")

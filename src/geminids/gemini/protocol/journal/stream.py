@@ -115,9 +115,9 @@ def open_journal(path: Path) -> Journal:
         if legacy is not None:
             return legacy
         file.seek(0)
-        whole = legacy_conversation(file.read())
-    if whole is not None:
-        return Journal(whole.header, whole.messages)
+        conversation = legacy_conversation(file.read())
+    if conversation is not None:
+        return Journal(conversation.header, conversation.messages)
     return Journal(None, _Lines(path, list(order.by_id.values())))
 
 
