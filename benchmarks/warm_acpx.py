@@ -49,7 +49,7 @@ def _fetched(places: Places, node: Node) -> Path:
             aside.mkdir()
             flags = ("--ignore-scripts", "--no-audit", "--no-fund", f"--prefix={aside}")
             npm = npm_for(node, Path(folder), os.environ)
-            npm.ask("install", *flags, ACPX.replace(" ", "@"), timeout=600)
+            npm.run("install", *flags, ACPX.replace(" ", "@"), timeout=600)
             shutil.move(aside, into)
     return into / "node_modules" / "acpx" / "dist" / "cli.js"
 

@@ -16,10 +16,10 @@ from geminids.gemini.protocol.stream_json import (
     ErrorLine,
     Init,
     Message,
-    Odd,
     ResultLine,
     ToolResult,
     ToolUse,
+    UnexpectedLine,
     decode_block,
 )
 from geminids.redact import Redactor
@@ -47,7 +47,7 @@ _LINES = st.lists(
             error=_ANY,
         ),
         st.builds(ErrorLine, severity=st.just("warning"), message=_TEXT),
-        st.builds(Odd, why=st.sampled_from(["noise", "protocol"]), line=_TEXT),
+        st.builds(UnexpectedLine, why=st.sampled_from(["noise", "protocol"]), line=_TEXT),
         st.builds(Init, session_id=st.just("s")),
         st.builds(ResultLine, status=st.just("success"), error=_ANY),
     ),
@@ -199,7 +199,7 @@ def test_odd_results_are_told() -> None:
 
 def test_many_odd_lines_take_linear_time() -> None:
     """Fifty thousand in one block are no more work each than one."""
-    events = _translate([Odd("noise", "x")] * 50_000)
+    events = _translate([UnexpectedLine("noise", "x")] * 50_000)
     assert len(events) == 50_000
 
 

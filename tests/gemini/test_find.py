@@ -11,7 +11,7 @@ import pytest
 
 from geminids.errors import CliMissing, NodeMissing
 from geminids.gemini import Gemini, find, installed, is_available
-from geminids.gemini.locate.probe import answer_of
+from geminids.gemini.locate.probe import run_command
 from geminids.gemini.locate.search import COMMON
 
 from .conftest import Machine
@@ -261,7 +261,7 @@ def test_probe_is_bounded(machine: Machine) -> None:
     """A program that hangs, with a child that holds its output, does not hold the probe."""
     machine.program(machine.root / "slow", "#!/bin/sh\necho 0.61.0\nsleep 30 &\nsleep 30\n")
     machine.environ["PATH"] += os.pathsep + "/usr/bin" + os.pathsep + "/bin"
-    late = answer_of([str(machine.root / "slow")], environ=machine.environ, cwd=machine.root, timeout=0.5)
+    late = run_command([str(machine.root / "slow")], environ=machine.environ, cwd=machine.root, timeout=0.5)
     assert late == (None, "0.61.0\n", "no answer within 0.5 s")
 
 

@@ -16,5 +16,5 @@ def test_taskkill_ends_the_tree() -> None:
 @pytest.mark.parametrize("pid", [0, -1])
 def test_only_a_process_can_be_ended(pid: int) -> None:
     """Never a group, never everything."""
-    with pytest.raises(ValueError, match="no process id"):
+    with pytest.raises(ValueError, match="is not a process id"):
         taskkill(pid, force=True)

@@ -161,7 +161,7 @@ def test_garbage_is_the_servers_fault(world: Any, reply: dict[str, Any]) -> None
     """What is no answer of the API (a proxy's page) is told as that."""
     world.gateway.reply(times=None, **reply)
     finished = ended(world.events(max_attempts=1), "failed", "server", retryable=True)
-    assert "no answer" in finished.failure.message
+    assert "invalid answer" in finished.failure.message
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,7 @@ def test_no_way_to_sign_in(world: Any) -> None:
     """Exit 41 and an empty stdout; the message names no file of ours, which the CLI's own does."""
     events = world.events(env={"GEMINI_API_KEY": "", "GOOGLE_GEMINI_BASE_URL": ""})
     finished = ended(events, "failed", "auth", exit_code=41, http_status=None, retryable=False)
-    assert "no way to sign in" in finished.failure.message
+    assert "no credentials found" in finished.failure.message
     assert "GEMINI_API_KEY" in finished.failure.hint
     assert not world.gateway.requests
 

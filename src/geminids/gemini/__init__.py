@@ -1,4 +1,4 @@
-"""Which gemini, on which Node: find, install, verify, what a release can do."""
+"""Gemini CLI on this machine: find it and its Node, install it, know what each release can do."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ __all__ = [
     "release_of",
 ]
 
-# A run needs only to find; what installs is in `geminids.gemini.install.cli`.
+# Imported on first use: a run only needs to find the CLI. Installing is in
+# `geminids.gemini.install`.
 _LATE = {
     "Model": "models",
     "models_of": "models",

@@ -1,4 +1,4 @@
-"""Which releases of Gemini CLI geminids runs, and where they differ. All version comparisons are made here."""
+"""The supported releases of Gemini CLI and their differences. All version comparisons are here."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NEWEST_TESTED = "0.61"
 
 
 class Release(msgspec.Struct, frozen=True):
-    """One release. An unknown version, and one newer than the newest tested, counts as the newest tested one.
+    """One release. An unknown or newer version counts as the newest tested one.
 
     >>> release_of("0.60.1").ignores_local_env, release_of("0.62.0").ignores_local_env
     (False, True)
@@ -23,11 +23,11 @@ class Release(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """The name for messages."""
+        """The release's name in messages."""
         return f"Gemini CLI {self.version}" if self.version else "this Gemini CLI (version unknown)"
 
     def is_since(self, boundary: str) -> bool:
-        """Whether this is release `boundary` or a newer one. A preview counts as its release."""
+        """Whether this is release `boundary` or newer. A preview counts as its release."""
         own, first = Version.parse(self.version), Version.parse(boundary)
         return own is None or first is None or own.core >= first.core
 
@@ -37,38 +37,35 @@ class Release(msgspec.Struct, frozen=True):
 
     @property
     def why_refused(self) -> str | None:
-        """One sentence that says why geminids does not run this release; None if it does.
+        """Why geminids does not run this release, in one sentence; None if it does.
 
         >>> release_of("0.41.2").why_refused
-        'Gemini CLI 0.41.2 is too old: geminids runs 0.54 and newer, which `geminids install` installs'
+        'Gemini CLI 0.41.2 is too old: geminids needs 0.54 or newer; run `geminids install`'
         """
         if self.is_supported:
             return None
-        return (
-            f"{self.name} is too old: geminids runs {OLDEST_SUPPORTED} and newer, "
-            "which `geminids install` installs"
-        )
+        return f"{self.name} is too old: geminids needs {OLDEST_SUPPORTED} or newer; run `geminids install`"
 
     @property
     def is_tested(self) -> bool:
-        """Whether geminids is tested with it. A preview or nightly is not: it may have half of its release."""
+        """Whether geminids is tested with it; previews and nightlies, maybe incomplete, are not."""
         own, newest = Version.parse(self.version), Version.parse(NEWEST_TESTED)
         assert newest is not None
         return own is not None and own.final and self.is_supported and own.core[:2] <= newest.core[:2]
 
     @property
     def restricted_mode(self) -> bool:
-        """It obeys GEMINI_RESTRICTED_MODE."""
+        """Whether it supports GEMINI_RESTRICTED_MODE."""
         return self.is_since("0.59")
 
     @property
     def ignores_local_env(self) -> bool:
-        """It obeys the setting advanced.ignoreLocalEnv."""
+        """Whether it supports the setting advanced.ignoreLocalEnv."""
         return self.is_since("0.61")
 
 
 def release_of(version: str | None) -> Release:
-    """The release with this version; None if the version is unknown.
+    """Return the release with this version; pass None if the version is unknown.
 
     >>> release_of("0.54.4").is_supported, release_of(None).is_supported, release_of("0.53.0").is_supported
     (True, True, False)

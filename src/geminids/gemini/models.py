@@ -1,4 +1,4 @@
-"""Model names by release: the aliases and ids that a release of Gemini CLI knows."""
+"""The model aliases and ids that each release of Gemini CLI knows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Model", "models_of"]
 
 
 class Model(msgspec.Struct, frozen=True):
-    """One name for `--model`. An alias stands for `means`, where that is known for the release."""
+    """A value for `--model`. An alias stands for the id in `means`; None if that is not fixed."""
 
     id: str
     kind: Literal["alias", "id"]
@@ -20,9 +20,10 @@ class Model(msgspec.Struct, frozen=True):
     means: str | None = None
 
 
-# Read in core/src/config/models.ts of 0.54.4, 0.60 and 0.61. The CLI passes any other id on to the API as it is, so
-# this table informs and never refuses. Before 0.61 the CLI also replaces gemini-2.5-flash by gemini-3.5-flash for
-# whoever has access to that (seen on 0.54.4 with an API key).
+# From core/src/config/models.ts of 0.54.4, 0.60 and 0.61. The CLI passes any other id to the API
+# unchanged, so this table is for information only and rejects nothing. Before 0.61 the CLI also
+# replaces gemini-2.5-flash with gemini-3.5-flash if the account can use it (seen on 0.54.4 with an
+# API key).
 _EVERY = OLDEST_SUPPORTED
 # fmt: off
 _IDS: tuple[tuple[str, str, str], ...] = (  # since, id, note
@@ -41,7 +42,7 @@ _IDS: tuple[tuple[str, str, str], ...] = (  # since, id, note
     (_EVERY, "gemma-4-26b-a4b-it",                 "open weights"),
 )
 
-_ALIASES: tuple[tuple[str, str, str, str | None], ...] = (  # since, alias, note, means; the last fits
+_ALIASES: tuple[tuple[str, str, str, str | None], ...] = (  # since, alias, note, means; the last matching row wins
     (_EVERY, "auto",       "a router chooses for each prompt", None),
     (_EVERY, "pro",        "the best", "gemini-3.1-pro-preview"),
     (_EVERY, "flash",      "the quick", "gemini-3.5-flash"),
@@ -53,7 +54,7 @@ _ALIASES: tuple[tuple[str, str, str, str | None], ...] = (  # since, alias, note
 
 
 def models_of(release: Release) -> tuple[Model, ...]:
-    """The names that `release` knows, aliases first.
+    """Return the names that `release` knows, aliases first.
 
     >>> from geminids.gemini.features import release_of
     >>> [model.means for model in models_of(release_of("0.60.0")) if model.id == "flash"]

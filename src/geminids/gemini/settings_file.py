@@ -1,4 +1,4 @@
-"""The CLI's settings files: JSON with comments, and one file's values over another's."""
+"""Read and merge the CLI's settings files, which are JSON with comments."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _STRING_OR_COMMENT = re.compile(r'"(?:\\.|[^"\\])*+"?|//[^\n]*|/\*.*?(?:\*/|\Z)'
 
 
 class SettingsProblem(Exception):
-    """A settings file that the CLI would refuse."""
+    """The CLI would reject this settings file."""
 
 
 def read_settings(text: str, where: str) -> Settings:
-    """The settings in a file: JSON with comments, as the CLI reads it.
+    """Parse the text of a settings file, which is JSON with comments, as the CLI does.
 
     >>> read_settings('{"model": {"name": "pro"}} // mine', "settings.json")
     {'model': {'name': 'pro'}}
@@ -29,20 +29,20 @@ def read_settings(text: str, where: str) -> Settings:
     except ValueError as error:
         raise SettingsProblem(f"{where} is not valid JSON: {error}") from None
     if not isinstance(value, dict):
-        raise SettingsProblem(f"{where} holds {type(value).__name__}, not an object")
+        raise SettingsProblem(f"{where} must be a JSON object, not {type(value).__name__}")
     return value
 
 
 def without_comments(text: str) -> str:
-    """JSON with `//` and `/* */` blanked out, so that lines and columns stay where they are."""
+    """Replace comments with spaces, so that line and column numbers do not change."""
     return _STRING_OR_COMMENT.sub(
-        lambda found: found[0] if found[0][0] == '"' else re.sub(r"[^\n]", " ", found[0]),
+        lambda match: match[0] if match[0][0] == '"' else re.sub(r"[^\n]", " ", match[0]),
         text.removeprefix("\ufeff"),
     )
 
 
 def merge(under: Mapping[str, Any], over: Mapping[str, Any]) -> Settings:
-    """`over` on top of `under`, object by object.
+    """Merge `over` into `under`, object by object; `over` wins.
 
     >>> merge({"a": {"x": 1, "y": 1}}, {"a": {"y": 2}})
     {'a': {'x': 1, 'y': 2}}

@@ -1,4 +1,4 @@
-"""Version numbers of Gemini CLI and of Node, in the order of semver."""
+"""Version numbers of Gemini CLI and Node, ordered by semver."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SEMVER = re.compile(r"v?(\d+)\.(\d+)(?:\.(\d+))?(?:-([0-9A-Za-z.-]+))?(?:\+[0-9
 
 
 class Version(NamedTuple):
-    """One version number; a tuple, so that it sorts as semver says (a preview before its release).
+    """A version number. Versions compare as in semver: a preview comes before its release.
 
     >>> Version.parse("0.41.0-preview.2") < Version.parse("0.41.0") < Version.parse("0.41.2")
     True
@@ -27,7 +27,7 @@ class Version(NamedTuple):
 
     @classmethod
     def parse(cls, text: str | None) -> Version | None:
-        """The version that `text` is, or None where it is none (a tag, nothing, noise)."""
+        """Parse a version number; None for any other text, such as a tag."""
         match = _SEMVER.fullmatch((text or "").strip())
         if match is None:
             return None
@@ -37,7 +37,7 @@ class Version(NamedTuple):
 
     @property
     def core(self) -> tuple[int, int, int]:
-        """The three numbers alone: what a preview has is what its release has."""
+        """The three numbers: a preview has the features of its release."""
         return (self.major, self.minor, self.patch)
 
     def __str__(self) -> str:
@@ -46,5 +46,5 @@ class Version(NamedTuple):
 
 
 def _rank(part: str) -> tuple[int, int, str]:
-    # semver: a number sorts below a word, numbers sort as numbers.
+    # semver: a number sorts before a word; numbers sort by value.
     return (0, int(part), "") if part.isdigit() else (1, 0, part)

@@ -1,1 +1,1 @@
-"""Child processes: start, read, watch, and end the whole tree."""
+"""Child processes: start, read, watch, and end the whole process tree."""

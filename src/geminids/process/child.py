@@ -1,4 +1,4 @@
-"""One child process in its own session, with raw pipes that any event loop can wait on."""
+"""A child process in its own session, with non-blocking pipes that any event loop can wait on."""
 
 from __future__ import annotations
 
@@ -15,27 +15,29 @@ _log = get_logger("process")
 
 
 def taskkill(pid: int, *, force: bool) -> tuple[str, ...]:
-    """The command that ends a process and its tree: the `.cmd` shim alone would leave its node behind.
+    """Return the Windows command that ends a process tree.
+
+    Ending only the `.cmd` shim would leave its node running.
 
     >>> taskkill(42, force=True)
     ('taskkill', '/PID', '42', '/T', '/F')
     """
     if pid <= 0:
-        raise ValueError(f"{pid} is no process id")
+        raise ValueError(f"{pid} is not a process id")
     return ("taskkill", "/PID", str(pid), "/T", *(("/F",) if force else ()))
 
 
-# Fewer and larger reads; Linux alone can set it, and may refuse.
+# A larger pipe means fewer reads. Only Linux can set the size, and it may refuse.
 _PIPE_SIZE = 1024 * 1024
 _READ_SIZE = 256 * 1024
 
 
 class Child:
-    """A running child: read its pipes, feed it, wait for it, signal its group.
+    """A running child process: use its pipes, wait for its exit, signal its process group.
 
-    This is subprocess.Popen with non-blocking pipes rather than the event loop's own process transport: it can
-    be spawned before an event loop is even imported, it works the same on asyncio and trio, and its exit is
-    seen by a pidfd, so that a grandchild which holds the pipes cannot hide it.
+    It uses subprocess.Popen with non-blocking pipes instead of the event loop's process transport.
+    It can be spawned before an event loop is imported and works the same on asyncio and trio. A
+    pidfd reports its exit, so a grandchild that keeps the pipes open cannot hide it.
     """
 
     def __init__(self, popen: subprocess.Popen[bytes]) -> None:
@@ -48,21 +50,21 @@ class Child:
         self._files = (popen.stdin, popen.stdout, popen.stderr)
         for fd in (self._stdin, self._stdout, self._stderr):
             os.set_blocking(fd, False)
-        _widen(self._stdout)
+        _enlarge_pipe(self._stdout)
 
     @property
     def exit_code(self) -> int | None:
-        """The exit code, negative for a signal, None while it runs."""
+        """The exit code; negative for a signal, None while the process runs."""
         return self._popen.poll()
 
     async def wait(self) -> int:
-        """Wait for the exit of this very process, whoever else holds its pipes."""
+        """Wait until this process exits, even if another process still holds its pipes."""
         import anyio
 
         try:
             pidfd = os.pidfd_open(self.pid)
         except (AttributeError, OSError):
-            # macOS, or an old kernel: a thread that waits.
+            # macOS, or an old kernel: wait in a thread.
             return await anyio.to_thread.run_sync(self._popen.wait, abandon_on_cancel=True)
         try:
             await anyio.wait_readable(pidfd)
@@ -71,23 +73,23 @@ class Child:
         return self._popen.wait()
 
     async def read_stdout(self) -> bytes:
-        """The next chunk of stdout; empty at its end."""
+        """Return the next chunk of stdout; empty at end of file."""
         return await _read(self._stdout)
 
     async def read_stderr(self) -> bytes:
-        """The next chunk of stderr; empty at its end."""
+        """Return the next chunk of stderr; empty at end of file."""
         return await _read(self._stderr)
 
     def stdout_now(self) -> bytes:
-        """What stdout holds, without waiting; empty where it holds nothing."""
+        """Return what can be read from stdout without waiting."""
         return _read_now(self._stdout)
 
     def stderr_now(self) -> bytes:
-        """What stderr holds, without waiting; empty where it holds nothing."""
+        """Return what can be read from stderr without waiting."""
         return _read_now(self._stderr)
 
     def write_now(self, data: bytes) -> bytes:
-        """Write what fits into the pipe at once; return the rest."""
+        """Write what fits into the pipe without waiting; return the rest."""
         if self._stdin is None:
             return b""
         try:
@@ -95,11 +97,11 @@ class Child:
         except BlockingIOError:
             return data
         except BrokenPipeError:
-            # The child has closed its stdin (or died): how it ends tells more than this.
+            # The child closed its stdin or died; its exit explains more than this error.
             return b""
 
     async def feed(self, data: bytes) -> None:
-        """Write all of `data`, then close stdin: the CLI waits for its end."""
+        """Write all of `data`, then close stdin: the CLI waits for end of file."""
         await self.write(data)
         self.close_stdin()
 
@@ -110,29 +112,29 @@ class Child:
         view = memoryview(data)
         while view and self._stdin is not None:
             await anyio.wait_writable(self._stdin)
-            view = self._push(view)
+            view = self._write_chunk(view)
 
-    def _push(self, view: memoryview) -> memoryview:
-        piece = bytes(view[:_READ_SIZE])
-        left = self.write_now(piece)
-        return view[len(piece) - len(left) :]
+    def _write_chunk(self, view: memoryview) -> memoryview:
+        chunk = bytes(view[:_READ_SIZE])
+        unwritten = self.write_now(chunk)
+        return view[len(chunk) - len(unwritten) :]
 
     def close_stdin(self) -> None:
         self._close(0)
 
     def close(self) -> None:
-        """Close all pipes; what is still in them is given up."""
-        for which in range(3):
-            self._close(which)
+        """Close all pipes; unread data is lost."""
+        for index in range(3):
+            self._close(index)
 
-    def _close(self, which: int) -> None:
-        name = ("_stdin", "_stdout", "_stderr")[which]
+    def _close(self, index: int) -> None:
+        name = ("_stdin", "_stdout", "_stderr")[index]
         if getattr(self, name) is not None:
             setattr(self, name, None)
-            self._files[which].close()
+            self._files[index].close()
 
     def signal_group(self, name: str) -> bool:
-        """Signal the child's own group, while its pid cannot have been given to a stranger."""
+        """Signal the child's process group; False if it has exited (its pid may be reused)."""
         if self._popen.poll() is not None:
             return False
         if os.name == "nt":
@@ -147,7 +149,7 @@ class Child:
 
 
 def spawn(argv: Sequence[str], *, cwd: str, env: Mapping[str, str]) -> Child:
-    """Start a child in its own session; raises OSError where the system says no."""
+    """Start a child process in its own session. Raises OSError."""
     popen = subprocess.Popen(
         argv,
         cwd=cwd,
@@ -182,9 +184,9 @@ def _read_now(fd: int | None) -> bytes:
         return b""
 
 
-def _widen(fd: int) -> None:
+def _enlarge_pipe(fd: int) -> None:
     try:
-        import fcntl  # none on Windows
+        import fcntl  # not available on Windows
 
         fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, _PIPE_SIZE)
     except (ImportError, AttributeError, OSError):

@@ -1,4 +1,4 @@
-"""The host's side of the guard: one small process a host, told of every run that begins and ends."""
+"""Start one guard process per host, and report the start and end of each run to it."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from geminids.process.marker import MARKER, Mark
 
 __all__ = ["guard_run", "release_run"]
 
-# Seconds that a guard has to read what it was told, before another one takes its place.
-_PATIENCE = 1.0
+# Seconds that a guard has to read its pipe before we replace it.
+_WRITE_TIMEOUT = 1.0
 
 
 class _Guard(subprocess.Popen[bytes]):
-    """The process, and the end of the pipe that it is told by: closed by the system when we end, and not before."""
+    """The guard process and our end of its pipe, which stays open until this host ends."""
 
     pipe: int
 
     def __del__(self) -> None:
-        """It outlives us on purpose: no warning that it still runs when Python takes itself down."""
+        """Suppress Popen's ResourceWarning at exit: the guard outlives the host on purpose."""
 
 
 _lock = threading.Lock()
@@ -34,37 +34,38 @@ _live: set[str] = set()
 
 
 def guard_run(mark: Mark) -> None:
-    """From now on, should this host die, everything that carries `mark` is ended."""
+    """If this host dies from now on, the guard ends every process that carries `mark`."""
     with _lock:
         _live.add(str(mark))
-        _tell(f"run {mark}\n")
+        _send(f"run {mark}\n")
 
 
 def release_run(mark: Mark) -> None:
-    """The run is over, and whatever is left of it is left on purpose."""
+    """The run is over: the guard no longer ends its processes."""
     with _lock:
         _live.discard(str(mark))
         if _live or (_guard is not None and _guard.poll() is None):
-            _tell(f"done {mark}\n")
+            _send(f"done {mark}\n")
 
 
-def _tell(line: str) -> None:
+def _send(line: str) -> None:
     global _guard
-    if _guard is not None and _guard.poll() is None and _heard(_guard.pipe, line.encode()):
+    if _guard is not None and _guard.poll() is None and _write_all(_guard.pipe, line.encode()):
         return
     for _ in range(2):
-        # Forgotten first: its pipe is closed once, also where no new one can be started.
+        # Clear `_guard` first, so that its pipe is closed only once even if no new guard can be
+        # started.
         old, _guard = _guard, None
-        _give_up(old)
+        _discard(old)
         _guard = _start()
-        # Somebody has ended or stopped the one before: a new one is told of every live run.
-        if _heard(_guard.pipe, "".join(f"run {mark}\n" for mark in sorted(_live)).encode()):
+        # The previous guard was killed or suspended: send all live runs to the new one.
+        if _write_all(_guard.pipe, "".join(f"run {mark}\n" for mark in sorted(_live)).encode()):
             return
 
 
-def _heard(pipe: int, data: bytes) -> bool:
-    """Whether all of it could be written. The pipe of one that was stopped is full some day, and holds up no run."""
-    until = time.monotonic() + _PATIENCE
+def _write_all(pipe: int, data: bytes) -> bool:
+    """Write all of `data`; False if the guard is gone or suspended (its pipe stays full)."""
+    until = time.monotonic() + _WRITE_TIMEOUT
     while data:
         try:
             data = data[os.write(pipe, data) :]
@@ -83,10 +84,11 @@ def _start() -> _Guard:
     program = Path(__file__).with_name("guard_main.py")
     theirs, ours = os.pipe()
     try:
-        ours = _out_of_the_way(ours)
+        ours = _move_above_stdio(ours)
         os.set_blocking(ours, False)
         guard = _Guard(
-            # -I -S: no user site, no .pth files; it starts in 10 ms and imports psutil only when it must act.
+            # -I -S: no user site, no .pth files. It starts in 10 ms and imports psutil only when it
+            # must act.
             [
                 sys.executable,
                 "-I",
@@ -100,7 +102,8 @@ def _start() -> _Guard:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             cwd="/",
-            # No variables: neither the host's secrets nor the mark of an outer run, whose end must not end it.
+            # Empty: no secrets of the host, and no mark of an outer run, whose end must not end the
+            # guard.
             env={},
             start_new_session=True,
         )
@@ -113,8 +116,12 @@ def _start() -> _Guard:
     return guard
 
 
-def _out_of_the_way(fd: int) -> int:
-    """The same behind 0, 1 and 2, which a host may have closed: whoever takes these would take the guard's pipe."""
+def _move_above_stdio(fd: int) -> int:
+    """Move the descriptor above 2.
+
+    If the host closed stdin, stdout or stderr, a later `open()` could reuse the number and break
+    the guard's pipe.
+    """
     if fd > 2 or os.name == "nt":
         return fd
     import fcntl
@@ -124,17 +131,18 @@ def _out_of_the_way(fd: int) -> int:
     return moved
 
 
-def _give_up(guard: _Guard | None) -> None:
-    """Close what is left of a guard that somebody ended, or stopped."""
+def _discard(guard: _Guard | None) -> None:
+    """Kill a guard that no longer reads, and close its pipe."""
     if guard is not None:
-        # First: at the end of its pipe it would end all live runs, should it wake up.
+        # Kill before closing: a suspended guard that wakes up with a closed pipe would end all live
+        # runs.
         guard.kill()
         os.close(guard.pipe)
         guard.wait()
 
 
-def _forget() -> None:
-    """A fork is a host of its own: it has no guard yet, and must not hold the parent's pipe."""
+def _reset_after_fork() -> None:
+    """A forked child is a new host: it has no guard yet and must not hold the parent's pipe."""
     global _guard, _lock
     _lock = threading.Lock()
     _live.clear()
@@ -144,4 +152,4 @@ def _forget() -> None:
     _guard = None
 
 
-run_in_child(_forget)
+run_in_child(_reset_after_fork)

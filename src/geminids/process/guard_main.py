@@ -1,9 +1,9 @@
-"""The guard's own program: when its host dies, it ends all that the host's live runs have left running.
+"""The guard's program: when its host dies, it ends all processes of the host's unfinished runs.
 
-Started as a plain script by `process/guard.py`, with nothing of geminids imported: it must start at once, stay
-small, and work while the host's virtual environment is being taken away. It reads lines from its stdin:
-`run MARK` (a run began), `done MARK` (it is over, nothing to do). The end of that pipe, or a new parent, means
-that the host is dead.
+`process/guard.py` starts it as a plain script that imports nothing of geminids: it must start at
+once, stay small, and work while the host's virtual environment is being deleted. It reads lines
+from stdin: `run MARK` (a run started) and `done MARK` (the run is over). End of file on stdin, or a
+new parent, means the host is dead.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import sys
 import time
 from typing import Any
 
-_LOOK = 0.25  # seconds between two looks at the parent, for a fork of the host that holds the pipe open
+_POLL = 0.25  # seconds between two checks of the parent, in case a fork of the host holds the pipe open
 _GRACE = 0.4  # seconds between TERM and KILL
-_GIVE_UP = 10.0
+_TIMEOUT = 10.0
 
 
 def watch(host_pid: int) -> set[str]:
@@ -25,7 +25,7 @@ def watch(host_pid: int) -> set[str]:
     live: set[str] = set()
     rest = b""
     while True:
-        ready, _, _ = select.select([0], [], [], _LOOK if live else 5 * _LOOK)
+        ready, _, _ = select.select([0], [], [], _POLL if live else 5 * _POLL)
         if ready:
             chunk = os.read(0, 65536)
             if not chunk:
@@ -42,20 +42,20 @@ def watch(host_pid: int) -> set[str]:
 
 
 def end_all(marks: set[str], marker: str, psutil: Any) -> None:
-    """Ask, wait a moment, kill; then look again until nothing is left."""
-    asked: set[Any] = set()
-    began = time.monotonic()
-    while time.monotonic() - began < _GIVE_UP:
-        found = find(marks, marker, psutil)
-        if not found:
+    """Send TERM, then KILL after the grace period; repeat until no process is left."""
+    terminated: set[Any] = set()
+    started = time.monotonic()
+    while time.monotonic() - started < _TIMEOUT:
+        processes = find(marks, marker, psutil)
+        if not processes:
             return
-        late = time.monotonic() - began > _GRACE
-        for process in found:
+        grace_is_over = time.monotonic() - started > _GRACE
+        for process in processes:
             try:
-                if late:
+                if grace_is_over:
                     process.send_signal(signal.SIGKILL)
-                elif process not in asked:
-                    asked.add(process)
+                elif process not in terminated:
+                    terminated.add(process)
                     process.send_signal(signal.SIGTERM)
             except (psutil.Error, OSError):
                 pass
@@ -63,8 +63,8 @@ def end_all(marks: set[str], marker: str, psutil: Any) -> None:
 
 
 def find(marks: set[str], marker: str, psutil: Any) -> set[Any]:
-    """All live processes that carry one of the marks, and their descendants."""
-    found: set[Any] = set()
+    """Return all live processes that carry one of the marks, and their descendants."""
+    processes: set[Any] = set()
     for pid in psutil.pids():
         try:
             process = psutil.Process(pid)
@@ -72,22 +72,24 @@ def find(marks: set[str], marker: str, psutil: Any) -> set[Any]:
                 continue
             if process.status() == psutil.STATUS_ZOMBIE:
                 continue
-            found.add(process)
-            found.update(p for p in process.children(recursive=True) if p.status() != psutil.STATUS_ZOMBIE)
+            processes.add(process)
+            processes.update(
+                p for p in process.children(recursive=True) if p.status() != psutil.STATUS_ZOMBIE
+            )
         except (psutil.Error, OSError):
             continue
-    found.discard(psutil.Process())
-    return found
+    processes.discard(psutil.Process())
+    return processes
 
 
 def marks_of(process: Any, marker: str) -> list[str]:
-    """The marks of a process; within exec it has none for a moment (see process/tree.py, `marker_of`)."""
+    """Return the marks of a process, with retries (see `marker_of` in process/tree.py)."""
     for _ in range(12):
         environ = process.environ()
         if environ or process.cmdline():
             return str((environ or process.environ()).get(marker, "")).split()
         if sys.platform == "linux" and process.ppid() in (0, 2):
-            break  # the kernel's own
+            break  # a kernel thread
         time.sleep(0.0005)
     return []
 
@@ -95,7 +97,7 @@ def marks_of(process: Any, marker: str) -> list[str]:
 def main() -> None:
     psutil_home, marker, host_pid = sys.argv[1], sys.argv[2], int(sys.argv[3])
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        # Whoever ends the host's whole group must not end its guard first.
+        # A signal to the host's whole group must not end the guard first.
         signal.signal(number, signal.SIG_IGN)
     live = watch(host_pid)
     if live:

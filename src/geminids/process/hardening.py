@@ -1,4 +1,4 @@
-"""A host that no other process of its user can look into: neither its environment, nor its memory, nor its files."""
+"""Keep other processes of the user from reading this one's environment, memory and files."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ _PR_SET_DUMPABLE = 4
 
 
 def protect_host() -> bool:
-    """Keep other processes of the same user out of this one; says whether the system can do that (Linux alone).
+    """Keep other processes of the same user from reading this one; True if it worked (Linux only).
 
-    A key that this process was given in its environment stands in `/proc/PID/environ` while it lives, whatever
-    becomes of `os.environ`, and an agent's tools run as the same user. From now on they can read neither that nor
-    the memory nor the open files. The price: no core dumps, no debugger or profiler but root's can attach (gdb,
-    strace, py-spy), and the process itself cannot open its own `/proc/self/environ` (`os.environ` works as ever).
-    Forks inherit it, programs that are started do not. Root is not kept out.
+    A key in the environment of this process stays in `/proc/PID/environ` until it exits, even if
+    `os.environ` changes, and an agent's tools run as the same user. After this call they can read
+    neither it nor the memory nor the open files. The cost: no core dumps, only root can attach a
+    debugger or profiler (gdb, strace, py-spy), and the process cannot open its own
+    `/proc/self/environ` (`os.environ` still works). Forks inherit the protection, new programs do
+    not. Root can still read everything.
     """
     if sys.platform != "linux":
         return False
@@ -32,10 +33,10 @@ def protect_host() -> bool:
 
 
 def protect_command() -> None:
-    """Protect a process that is ours alone: a command, or the pool's owner.
+    """Protect a process that only geminids uses: a command, or the owner of a pool.
 
-    One within a run stays open: what is in its environment was within reach of that run's tools before, and the
-    host of that run has to read the mark in it, to end it.
+    A process inside a run stays readable: the run's tools could already read its environment, and
+    the host of that run must read its mark to end it.
     """
     if MARKER not in os.environ:
         protect_host()

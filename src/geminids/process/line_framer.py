@@ -1,4 +1,4 @@
-"""Chunks of bytes become blocks of whole lines, in linear time and bounded memory."""
+"""Join chunks of bytes into blocks of whole lines, in linear time and bounded memory."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ __all__ = ["LineFramer"]
 
 
 class LineFramer:
-    """Collects chunks until a line is whole.
+    """Collects chunks until a line is complete.
 
-    Chunks are kept in a list and joined once: adding them up one by one would make a long line quadratic.
-    A line of more than `limit` bytes is dropped, and its size is put into `dropped` for a notice.
+    It keeps chunks in a list and joins them once; concatenating them one by one would be quadratic
+    for a long line. A line of more than `limit` bytes is dropped, and its size is added to
+    `dropped` for a notice.
 
     >>> framer = LineFramer()
     >>> framer.feed(b'{"a"'), framer.feed(b': 1}\\n{"b": '), framer.rest()
@@ -23,50 +24,50 @@ class LineFramer:
         self.dropped: list[int] = []
 
     def feed(self, chunk: bytes) -> bytes:
-        """Take a chunk; return all lines that are whole now, newlines included."""
+        """Add a chunk; return all lines that are complete now, with their newlines."""
         end = chunk.rfind(b"\n") + 1
         if not end:
-            self._hold(chunk)
+            self._keep(chunk)
             return b""
-        whole = chunk if end == len(chunk) else chunk[:end]
+        lines = chunk if end == len(chunk) else chunk[:end]
         if self._size:
-            whole = self._join(whole)
-        if len(whole) > self.limit:
-            whole = self._without_long(whole)
+            lines = self._join(lines)
+        if len(lines) > self.limit:
+            lines = self._without_long(lines)
         if end < len(chunk):
-            self._hold(chunk[end:])
-        return whole
+            self._keep(chunk[end:])
+        return lines
 
     def rest(self) -> bytes:
-        """What came after the last newline, at the end of the stream."""
+        """Return the bytes after the last newline, at the end of the stream."""
         rest = b"".join(self._parts)
         if self._size > self.limit:
             self.dropped.append(self._size)
         self._parts, self._size = [], 0
         return rest
 
-    def _hold(self, part: bytes) -> None:
+    def _keep(self, part: bytes) -> None:
         self._size += len(part)
         if self._size > self.limit:
-            self._parts = []  # too long already: from here on only counted
+            self._parts = []  # too long: only count the bytes from here on
         else:
             self._parts.append(part)
 
     def _join(self, head: bytes) -> bytes:
-        """The held beginning and `head`, which ends with a newline."""
+        """Join the kept parts with `head`, which ends with a newline."""
         first = head.index(b"\n")
         size = self._size + first
         if size > self.limit:
             self.dropped.append(size)
-            whole = head[first + 1 :]
+            lines = head[first + 1 :]
         else:
-            whole = b"".join([*self._parts, head])
+            lines = b"".join([*self._parts, head])
         self._parts, self._size = [], 0
-        return whole
+        return lines
 
-    def _without_long(self, whole: bytes) -> bytes:
+    def _without_long(self, lines: bytes) -> bytes:
         kept = []
-        for line in whole.split(b"\n")[:-1]:
+        for line in lines.split(b"\n")[:-1]:
             if len(line) > self.limit:
                 self.dropped.append(len(line))
             else:

@@ -1,9 +1,10 @@
-"""Processes of dead hosts: found by the mark that they carry, and ended where that is wanted.
+"""Find the processes of dead hosts by their mark, and end them on request.
 
-A process carries the marks of all runs that it is within, the outermost first. It is an orphan when no host
-that they name is alive. Where the innermost host is dead and an outer one lives, it is `sheltered`: the end of
-the outer run ends it, and until then it is part of a live run. What a run has left on purpose is `kept`. What
-belongs to an installation with another GEMINIDS_HOME is `elsewhere`: seen, and left to that one.
+A process carries the marks of all runs that it is inside, outermost first. It is an orphan if none
+of the hosts in its marks is alive. It is `sheltered` if its innermost host is dead but an outer one
+is alive: it belongs to a live run and ends with that run. It is `kept` if its run left it on
+purpose. It is `elsewhere` if it belongs to an installation with another GEMINIDS_HOME; we report it
+but do not end it.
 """
 
 from __future__ import annotations
@@ -22,16 +23,17 @@ from geminids.redact import Redactor, secrets_of
 
 __all__ = ["Orphan", "Survey", "end_orphans", "find_orphans", "forget_kept"]
 
-# A start time is counted from a boot time that is known to the second, and the clock can be set meanwhile.
-_SLACK = 2.0
+# Start times are relative to the boot time, which is exact to a second only, and the clock can be
+# changed.
+_START_TOLERANCE = 2.0
 _POLL = 0.02
-_LONGEST = 80
-# A note that is younger may belong to a run whose processes we do not see yet.
+_MAX_COMMAND = 80
+# A younger note may belong to a run whose processes we do not see yet.
 _NOTE_AGE = 60.0
 
 
 class Orphan(msgspec.Struct, frozen=True):
-    """One process that has outlived its host: who it is, and whose it was (its innermost mark)."""
+    """A process that has outlived its host; `mark` is its innermost mark."""
 
     pid: int
     started_at: float
@@ -41,7 +43,7 @@ class Orphan(msgspec.Struct, frozen=True):
 
 
 class Survey(msgspec.Struct, frozen=True):
-    """The processes whose innermost host is dead, the oldest first."""
+    """The processes whose innermost host is dead, oldest first."""
 
     orphans: tuple[Orphan, ...] = ()
     kept: tuple[Orphan, ...] = ()
@@ -50,44 +52,51 @@ class Survey(msgspec.Struct, frozen=True):
 
 
 def find_orphans(places: Places | None = None) -> Survey:
-    """Look at every process of this user; our own ancestors are left out, whatever they carry."""
-    judge = _Judge(Places.of() if places is None else places)
-    found: dict[str, list[Orphan]] = {"orphans": [], "kept": [], "sheltered": [], "elsewhere": []}
-    above = _ancestors()
+    """Classify every marked process of this user, except our own ancestors."""
+    classify = _Classifier(Places.of() if places is None else places)
+    by_kind: dict[str, list[Orphan]] = {"orphans": [], "kept": [], "sheltered": [], "elsewhere": []}
+    ancestors = _ancestors()
     for process, value in all_marked():
         marks = marks_in({MARKER: value})
-        if not marks or process.pid in above:
+        if not marks or process.pid in ancestors:
             continue
         try:
-            if not _is_ours_to_judge(process):
+            if not _is_in_scope(process):
                 continue
             environ = process.environ()
-            kind = judge(marks, environ)
+            kind = classify(marks, environ)
             if kind is not None:
-                found[kind].append(_orphan(process, marks[-1], environ))
+                by_kind[kind].append(_orphan(process, marks[-1], environ))
         except (psutil.Error, OSError):
-            continue  # gone meanwhile
+            continue  # it has exited
     return Survey(
-        **{kind: tuple(sorted(ones, key=lambda one: one.started_at)) for kind, ones in found.items()}
+        **{
+            kind: tuple(sorted(orphans, key=lambda orphan: orphan.started_at))
+            for kind, orphans in by_kind.items()
+        }
     )
 
 
 def end_orphans(orphans: Iterable[Orphan], *, grace: float = 2.0) -> list[Ended]:
-    """Ask them to end, wait, kill; return those that are gone, with the last signal they got.
+    """Send TERM, wait, send KILL; return the processes that are gone and their last signal.
 
-    Before each signal pid, start time and mark are looked at again: a stranger gets none.
+    It checks pid, start time and mark again before each signal, so that no other process gets it.
     """
     signalled: dict[Orphan, str] = {}
-    for name, patience in (("TERM", grace), ("KILL", 1.0)):
+    for name, timeout in (("TERM", grace), ("KILL", 1.0)):
         for orphan in orphans if name == "TERM" else list(signalled):
             if _signal(orphan, name):
                 signalled[orphan] = name
-        _until(lambda: all(_living(one) is None for one in signalled), patience)
-    return [Ended(one.pid, one.command, name) for one, name in signalled.items() if _living(one) is None]
+        _wait_for(lambda: all(_living(orphan) is None for orphan in signalled), timeout)
+    return [
+        Ended(orphan.pid, orphan.command, name)
+        for orphan, name in signalled.items()
+        if _living(orphan) is None
+    ]
 
 
 def forget_kept(places: Places) -> list[str]:
-    """Remove the notes of kept leftovers that have all ended by now; return the ids of their runs."""
+    """Remove the notes of runs whose kept processes have all ended; return their run ids."""
     before = time.time() - _NOTE_AGE
     stale: set[str] = set()
     for note in _notes(places):
@@ -108,8 +117,8 @@ def forget_kept(places: Places) -> list[str]:
     return removed
 
 
-class _Judge:
-    """Says of a process's marks what the process is; asks after each host once."""
+class _Classifier:
+    """Classifies a process by its marks; checks each host only once."""
 
     def __init__(self, places: Places) -> None:
         self._places = places
@@ -119,7 +128,7 @@ class _Judge:
         if self._host_lives(marks[-1]):
             return None
         theirs = Places.of(environ)
-        # Looked up after the host was seen dead: it writes the note before it ends.
+        # Check the note after the host: a host writes its note before it ends.
         if any(_is_kept(mark, places) for mark in marks for places in (self._places, theirs)):
             return "kept"
         if any(self._host_lives(mark) for mark in marks):
@@ -136,8 +145,8 @@ def _is_kept(mark: Mark, places: Places) -> bool:
     return os.path.basename(mark.run_id) == mark.run_id and (places.kept / mark.run_id).exists()
 
 
-def _is_ours_to_judge(process: psutil.Process) -> bool:
-    """Of this user, and seen with the same pids as its host: a container's pids mean nothing here."""
+def _is_in_scope(process: psutil.Process) -> bool:
+    """Whether it belongs to this user and our pid namespace, not to a container."""
     if process.status() == psutil.STATUS_ZOMBIE:
         return False
     if hasattr(os, "getuid") and process.uids().real != os.getuid():
@@ -157,28 +166,28 @@ def _ancestors() -> set[int]:
 
 def _orphan(process: psutil.Process, mark: Mark, environ: Mapping[str, str]) -> Orphan:
     started_at = process.create_time()
-    hide = Redactor(secrets_of(environ) | secrets_of(os.environ))
-    words = hide.text(" ".join(process.cmdline()) or process.name())
-    # Control characters of a command must not reach a terminal.
+    redactor = Redactor(secrets_of(environ) | secrets_of(os.environ))
+    words = redactor.text(" ".join(process.cmdline()) or process.name())
+    # Control characters in a command must not reach a terminal.
     command = "".join(c if c.isprintable() else " " for c in words)
-    if len(command) > _LONGEST:
-        command = command[: _LONGEST - 1] + "…"
+    if len(command) > _MAX_COMMAND:
+        command = command[: _MAX_COMMAND - 1] + "…"
     return Orphan(process.pid, started_at, mark, command, max(0.0, time.time() - started_at))
 
 
 def _living(orphan: Orphan) -> psutil.Process | None:
-    """The very process that was found, or None where it is gone or another has its pid."""
+    """Return the orphan's process; None if it is gone or another process has its pid."""
     try:
         process = psutil.Process(orphan.pid)
         if (
-            abs(process.create_time() - orphan.started_at) > _SLACK
+            abs(process.create_time() - orphan.started_at) > _START_TOLERANCE
             or process.status() == psutil.STATUS_ZOMBIE
         ):
             return None
-        carried = (marker_of(process) or "").split()
+        marks = (marker_of(process) or "").split()
     except (psutil.Error, OSError):
         return None
-    return process if str(orphan.mark) in carried else None
+    return process if str(orphan.mark) in marks else None
 
 
 def _signal(orphan: Orphan, name: str) -> bool:
@@ -192,9 +201,9 @@ def _signal(orphan: Orphan, name: str) -> bool:
     return True
 
 
-def _until(over: Callable[[], bool], patience: float) -> None:
-    until = time.monotonic() + patience
-    while not over() and time.monotonic() < until:
+def _wait_for(condition: Callable[[], bool], timeout: float) -> None:
+    until = time.monotonic() + timeout
+    while not condition() and time.monotonic() < until:
         time.sleep(_POLL)
 
 

@@ -1,14 +1,15 @@
-"""Ending a whole tree: ask, wait, kill, and look again until nothing that carries the mark is left."""
+"""End a process tree: TERM, wait, KILL, repeated until no process has the mark."""
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from geminids.process.child import Child
 from geminids.process.marker import Mark
-from geminids.process.tree import Ended, Herd, command_of, marked
+from geminids.process.tree import Ended, ProcessSet, command_of, marked
 
 if TYPE_CHECKING:
     import psutil
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["end_child", "end_found", "end_leftovers", "end_now", "end_tree"]
 
 _POLL = 0.015
-# How long we look for what a dying process started in its last moment.
+# Seconds to look for processes that a dying process has just started.
 _SWEEP = 0.6
 
 
@@ -27,26 +28,27 @@ def _never() -> bool:
 async def end_tree(
     child: Child, mark: Mark, grace: float, *, hurry: Callable[[], bool] = _never
 ) -> list[Ended]:
-    """End the child and all that belongs to its run; return what had to be ended.
+    """End the child and all processes of its run; return those that got a signal.
 
-    The descendants are looked up before the first signal: once a parent is gone, a tool's shell, which lives
-    in a session of its own, could be found by its mark alone. `hurry()` true cuts the grace short.
+    It looks up the descendants before the first signal: a tool's shell has its own session, and
+    once its parent is gone only the mark leads to it. If `hurry()` becomes true, the grace period
+    ends early.
     """
-    herd = Herd(lambda: marked(str(mark)))
-    first = herd.gather(child.pid)
+    processes = ProcessSet(lambda: marked(str(mark)))
+    first = processes.gather(child.pid)
     group = [member for member in first if _in_group(member.pid, child.pid)]
     if child.signal_group("TERM"):
-        herd.note_signalled(group, "TERM")
-        herd.signal([member for member in first if member not in group], "TERM")
+        processes.note_signalled(group, "TERM")
+        processes.signal([member for member in first if member not in group], "TERM")
     else:
-        herd.signal(first, "TERM")
-    await _until_gone(herd, child, time.monotonic() + grace, hurry)
-    await _kill_rest(herd, child)
-    return herd.ended()
+        processes.signal(first, "TERM")
+    await _until_gone(processes, child, time.monotonic() + grace, hurry)
+    await _kill_rest(processes, child)
+    return processes.ended()
 
 
 async def end_child(child: Child, grace: float, *, hurry: Callable[[], bool] = _never) -> list[Ended]:
-    """End the child's own group alone: tools' shells, which live in groups of their own, stay."""
+    """End only the child's process group; shells of tools have their own and keep running."""
     import anyio
 
     ended: list[Ended] = []
@@ -63,72 +65,72 @@ async def end_child(child: Child, grace: float, *, hurry: Callable[[], bool] = _
 
 
 def end_now(child: Child, mark: Mark) -> list[Ended]:
-    """Kill all that belongs to the run, without an event loop and without grace."""
-    herd = Herd(lambda: marked(str(mark)))
+    """Kill all processes of the run at once, without an event loop."""
+    processes = ProcessSet(lambda: marked(str(mark)))
     until = time.monotonic() + _SWEEP
     while True:
-        herd.gather(child.pid if child.exit_code is None else None)
-        left = herd.alive()
-        if not left and child.exit_code is not None:
-            return herd.ended()
-        herd.signal(left, "KILL")
+        processes.gather(child.pid if child.exit_code is None else None)
+        alive = processes.alive()
+        if not alive and child.exit_code is not None:
+            return processes.ended()
+        processes.signal(alive, "KILL")
         if time.monotonic() > until:
-            return herd.ended()
+            return processes.ended()
         time.sleep(_POLL)
 
 
 async def end_leftovers(mark: Mark, grace: float, *, hurry: Callable[[], bool] = _never) -> list[Ended]:
-    """End what a run that is over has left behind."""
+    """End the processes that a finished run has left running."""
     return await end_found(lambda: marked(str(mark)), grace, hurry=hurry)
 
 
 async def end_found(
     find: Callable[[], list[psutil.Process]], grace: float, *, hurry: Callable[[], bool] = _never
 ) -> list[Ended]:
-    """End what `find` finds, and what comes of it, until it finds nothing more."""
-    herd = Herd(find)
-    found = herd.gather()
-    if not found:
+    """End the processes that `find` returns and their descendants, until it returns none."""
+    processes = ProcessSet(find)
+    first = processes.gather()
+    if not first:
         return []
-    herd.signal(found, "TERM")
-    await _until_gone(herd, None, time.monotonic() + grace, hurry)
-    await _kill_rest(herd, None)
-    return herd.ended()
+    processes.signal(first, "TERM")
+    await _until_gone(processes, None, time.monotonic() + grace, hurry)
+    await _kill_rest(processes, None)
+    return processes.ended()
 
 
-async def _until_gone(herd: Herd, child: Child | None, until: float, hurry: Callable[[], bool]) -> None:
-    """Wait until all are gone; whoever turns up meanwhile is asked to end too."""
+async def _until_gone(
+    processes: ProcessSet, child: Child | None, until: float, hurry: Callable[[], bool]
+) -> None:
+    """Wait until all are gone; send TERM to processes that appear meanwhile."""
     import anyio
 
     while time.monotonic() < until and not hurry():
-        if (child is None or child.exit_code is not None) and not herd.alive():
-            new = herd.gather()
+        if (child is None or child.exit_code is not None) and not processes.alive():
+            new = processes.gather()
             if not new:
                 return
-            herd.signal(new, "TERM")
+            processes.signal(new, "TERM")
         await anyio.sleep(_POLL)
 
 
-async def _kill_rest(herd: Herd, child: Child | None) -> None:
+async def _kill_rest(processes: ProcessSet, child: Child | None) -> None:
     import anyio
 
     until = time.monotonic() + _SWEEP
     while True:
-        herd.gather(child.pid if child and child.exit_code is None else None)
-        left = herd.alive()
+        processes.gather(child.pid if child and child.exit_code is None else None)
+        alive = processes.alive()
         if child and child.exit_code is None:
             child.signal_group("KILL")
-        elif not left:
+        elif not alive:
             return
-        herd.signal(left, "KILL")
+        processes.signal(alive, "KILL")
         if time.monotonic() > until:
             return
         await anyio.sleep(_POLL)
 
 
 def _in_group(pid: int, group: int) -> bool:
-    import os
-
     try:
         return os.getpgid(pid) == group
     except OSError:

@@ -1,4 +1,4 @@
-"""Which processes belong to a run, and how they are ended: descendants, groups, and all that is marked."""
+"""Find the processes of a run (descendants and marked processes), and signal them."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ import psutil
 
 from geminids.process.marker import MARKER
 
-__all__ = ["Ended", "Herd", "all_marked", "command_of", "marked", "marker_of"]
+__all__ = ["Ended", "ProcessSet", "all_marked", "command_of", "marked", "marker_of"]
 
-# For a moment within exec a process has neither words nor an environment: measured, one look in eleven at a
-# program that does nothing but exec finds it so. Such a look is repeated.
-_LOOKS = 12
+# During exec a process briefly has neither a command line nor an environment. Measured with a
+# program that only calls exec: one read in eleven. We repeat such a read.
+_ATTEMPTS = 12
 _PAUSE = 0.0005
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """A process that was ended, and the last signal it got."""
+    """A process that we ended, and the last signal sent to it."""
 
     pid: int
     command: str
@@ -30,7 +30,7 @@ class Ended(msgspec.Struct, frozen=True):
 
 
 def all_marked() -> Iterator[tuple[psutil.Process, str]]:
-    """Every live process of ours to see that carries a mark, with the value of its marker variable."""
+    """Yield every live process with a readable mark, and the value of its marker variable."""
     me = os.getpid()
     for pid in psutil.pids():
         if pid == me:
@@ -45,26 +45,26 @@ def all_marked() -> Iterator[tuple[psutil.Process, str]]:
 
 
 def marker_of(process: psutil.Process) -> str | None:
-    """The value of a process's marker variable; raises what psutil raises."""
-    for _ in range(_LOOKS):
+    """Return the value of a process's marker variable. Raises psutil's errors."""
+    for _ in range(_ATTEMPTS):
         environ = process.environ()
         if environ or process.cmdline():
             return (environ or process.environ()).get(MARKER)
-        if _in_kernel(process):
+        if _is_kernel_thread(process):
             break
         time.sleep(_PAUSE)
     return None
 
 
 def marked(mark: str) -> list[psutil.Process]:
-    """The live processes that carry this mark."""
+    """Return the live processes that carry this mark."""
     return [process for process, value in all_marked() if mark in value.split()]
 
 
-class Herd:
-    """The processes of one run that are to be ended, gathered and counted once each.
+class ProcessSet:
+    """The processes of one run that we end, each counted once.
 
-    A psutil process knows its start time, so a pid that was given to a stranger meanwhile gets no signal.
+    A psutil process knows its start time, so a process that reuses the pid gets no signal.
     """
 
     def __init__(self, find_marked: Callable[[], list[psutil.Process]]) -> None:
@@ -73,16 +73,16 @@ class Herd:
         self._commands: dict[int, str] = {}
 
     def gather(self, root_pid: int | None = None) -> list[psutil.Process]:
-        """Add the root with its descendants and all that is marked, and their descendants; return new ones."""
-        found: list[psutil.Process] = []
+        """Add the root, the marked processes and all their descendants; return the new ones."""
+        roots: list[psutil.Process] = []
         if root_pid is not None:
             try:
-                found.append(psutil.Process(root_pid))
+                roots.append(psutil.Process(root_pid))
             except psutil.Error:
                 pass
-        found += self._find_marked()
+        roots += self._find_marked()
         new = []
-        for member in (*found, *_descendants(found)):
+        for member in (*roots, *_descendants(roots)):
             if member not in self._members and _alive(member):
                 self._members[member] = None
                 self._commands[member.pid] = _command(member)
@@ -93,7 +93,7 @@ class Herd:
         return [member for member in self._members if _alive(member)]
 
     def signal(self, members: list[psutil.Process], name: str) -> None:
-        """Send TERM or KILL to the members, and remember it."""
+        """Send TERM or KILL to the members, and record it."""
         number = signal.SIGKILL if name == "KILL" else signal.SIGTERM
         for member in members:
             try:
@@ -103,7 +103,7 @@ class Herd:
             self._members[member] = name
 
     def note_signalled(self, members: list[psutil.Process], name: str) -> None:
-        """Remember a signal that went to the whole group at once."""
+        """Record a signal that was sent to the whole process group."""
         for member in members:
             self._members[member] = name
 
@@ -115,13 +115,14 @@ class Herd:
         ]
 
 
-def _in_kernel(process: psutil.Process) -> bool:
-    # Linux has hundreds of these, all without an environment: children of kthreadd, which is always 2.
+def _is_kernel_thread(process: psutil.Process) -> bool:
+    # Linux has hundreds of them, all without an environment: children of kthreadd, whose pid is
+    # always 2.
     return sys.platform == "linux" and process.ppid() in (0, 2)
 
 
 def _descendants(roots: list[psutil.Process]) -> list[psutil.Process]:
-    """All below these, from one look at the system: psutil's own `children` takes one for each of them."""
+    """Return all descendants with one scan; psutil's `children` would scan once per root."""
     if not roots:
         return []
     children: dict[int, list[psutil.Process]] = {}
@@ -131,21 +132,21 @@ def _descendants(roots: list[psutil.Process]) -> list[psutil.Process]:
             children.setdefault(process.ppid(), []).append(process)
         except (psutil.Error, OSError):
             continue
-    found: list[psutil.Process] = []
+    descendants: list[psutil.Process] = []
     seen = {root.pid for root in roots}
-    ahead = list(roots)
-    while ahead:
-        parent = ahead.pop()
+    pending = list(roots)
+    while pending:
+        parent = pending.pop()
         for child in children.get(parent.pid, ()):
             if child.pid not in seen and _is_younger(child, parent):
                 seen.add(child.pid)
-                found.append(child)
-                ahead.append(child)
-    return found
+                descendants.append(child)
+                pending.append(child)
+    return descendants
 
 
 def _is_younger(child: psutil.Process, parent: psutil.Process) -> bool:
-    # A child that is older than its parent belongs to another process, which had that pid before.
+    # A child older than its parent belongs to an earlier process with the same pid.
     try:
         return child.create_time() >= parent.create_time()
     except (psutil.Error, OSError):
@@ -160,7 +161,7 @@ def _alive(process: psutil.Process) -> bool:
 
 
 def command_of(pid: int) -> str:
-    """The words of a process; `?` where it has none any more."""
+    """Return the command line of a process; `?` if it is gone."""
     try:
         return _command(psutil.Process(pid))
     except psutil.Error:

@@ -173,7 +173,7 @@ class AttemptLoop:
     def _of_the_whole(self, facts: AttemptFacts) -> Ending:
         """The ending with the run's whole `timeout`, not the time that was left for the last attempt."""
         whole = self.retries.options.timeout
-        if facts.stop is None or facts.stop.kind != "timeout" or whole is None or not facts.was_sent:
+        if facts.stop is None or facts.stop.kind != "timeout" or whole is None or len(self.facts) == 1:
             return facts.ending
         if self._time_left() or facts.ending.outcome != "timed_out":
             return facts.ending

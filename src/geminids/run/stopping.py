@@ -176,8 +176,10 @@ class Deadlines:
         self.busy = False
         """A tool runs: silence means work."""
 
-    def started(self) -> None:
-        self._began = self._heard = self.spoke_at = time.monotonic()
+    def started(self, began: float | None = None) -> None:
+        """The clocks start now; that of `timeout` at `began` (monotonic) if the attempt began before."""
+        self._heard = self.spoke_at = time.monotonic()
+        self._began = self._heard if began is None else began
 
     def heard(self, *, stdout: bool) -> None:
         self._heard = time.monotonic()

@@ -94,13 +94,13 @@ class AcpTurn:
         if self._stop is not None:
             self._stop.set()
 
-    async def drive(self, blocks: Sequence[Content]) -> None:
+    async def drive(self, blocks: Sequence[Content], began: float | None = None) -> None:
         """Send the prompt and see it through to its end; nothing of it is left running when it was stopped."""
         import anyio
 
         process = self._session.process
         self._stop, self._cleaned = anyio.Event(), anyio.Event()
-        self.deadlines.started()
+        self.deadlines.started(began)
         self.deadlines.heard(stdout=True)
         if self._stopping.reason is not None:
             return

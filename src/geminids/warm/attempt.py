@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -81,20 +82,18 @@ class WarmAttempt:
             self._opening.cancel()
 
     async def drive(self) -> None:
-        import anyio
-
-        began = anyio.current_time()
+        began = time.monotonic()
         session = await self._open()
         if self._ending is not None:
             self._announce_failure()
             return
-        if self._options.timeout is not None:
-            left = max(0.001, self._options.timeout - (anyio.current_time() - began))
-            self._options = msgspec.structs.replace(self._options, timeout=left)
         if session is not None:
-            await self._send(session)
-        else:
-            await self._go_on_headless()
+            await self._send(session, began)
+            return
+        if self._options.timeout is not None:
+            left = max(0.001, self._options.timeout - (time.monotonic() - began))
+            self._options = msgspec.structs.replace(self._options, timeout=left)
+        await self._go_on_headless()
 
     async def _open(self) -> AcpSession | None:
         """Take a session; sets `_ending` if that failed, and returns None if the conversation goes on headless."""
@@ -127,7 +126,7 @@ class WarmAttempt:
             self._ending = stopped_ending(self._stopping.reason)
         return session
 
-    async def _send(self, session: AcpSession) -> None:
+    async def _send(self, session: AcpSession, began: float) -> None:
         conversation, recorder, options = self._conversation, self._recorder, self._options
         process = session.process
         try:
@@ -142,7 +141,7 @@ class WarmAttempt:
         )
         self._announce(session)
         self._turn = AcpTurn(session, options, recorder, desk, self._log)
-        await self._turn.drive(blocks)
+        await self._turn.drive(blocks, began)
         if not process.alive:
             await process.gone()
 

@@ -7,7 +7,7 @@ import msgspec
 from geminids.events.model import Event, ToolFinished
 from geminids.events.translate.acp import AcpTranslator
 from geminids.events.translate.acp_journal import WarmJournalTranslator
-from geminids.gemini.protocol.tool_results import told
+from geminids.gemini.protocol.tool_results import denial_text
 from geminids.options import Options
 from geminids.run.headless.journal import Journal, Merge
 from geminids.run.recorder import RunRecorder
@@ -75,4 +75,4 @@ class WarmSources:
         why = self._why_not(event.name, event.input)
         if why is None or (event.error or "").startswith(why):
             return event
-        return msgspec.structs.replace(event, error=told(why, event.error))
+        return msgspec.structs.replace(event, error=denial_text(why, event.error))

@@ -228,8 +228,8 @@ SETTINGS = "Error in /w/.gemini/settings.json: Expected property name or '}' in 
 @pytest.mark.parametrize(
     ("code", "message", "details", "found", "told"),
     [
-        (-32000, "Gemini API key is missing or not configured.", None, "auth", "no way to sign in was found"),
-        (-32000, "Authentication required", None, "auth", "no way to sign in was found"),
+        (-32000, "Gemini API key is missing or not configured.", None, "auth", "no credentials found"),
+        (-32000, "Authentication required", None, "auth", "no credentials found"),
         (-32000, "The token has expired.", None, "auth", "The token has expired."),
         (
             -32000,

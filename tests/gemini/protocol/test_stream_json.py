@@ -14,10 +14,10 @@ from geminids.gemini.protocol.stream_json import (
     ErrorLine,
     Init,
     Message,
-    Odd,
     ResultLine,
     ToolResult,
     ToolUse,
+    UnexpectedLine,
     decode_block,
     error_of,
     stats_of,
@@ -105,18 +105,21 @@ def test_the_six_types() -> None:
         (b"\xef\xbb\xbf" + HELLO, [PLAIN]),
         (HELLO + b"\r\n" + HELLO + b"\r\n", [PLAIN, PLAIN]),
         (HELLO + HELLO, [PLAIN, PLAIN]),
-        (HELLO + b" " + HELLO + b" tail", [PLAIN, PLAIN, Odd("noise", "tail")]),
-        (b"(node:1) Warning" + HELLO, [Odd("noise", "(node:1) Warning"), PLAIN]),
-        (b"got {this} and " + HELLO, [Odd("noise", "got {this} and"), PLAIN]),
-        (b"\x00\x00" + HELLO, [Odd("noise", "\x00\x00"), PLAIN]),
-        (b'{"a":1}', [Odd("noise", '{"a":1}')]),
-        (b"[1]", [Odd("noise", "[1]")]),
-        (b'{"type":"thought","text":"x"}', [Odd("unknown_event", '{"type":"thought","text":"x"}')]),
+        (HELLO + b" " + HELLO + b" tail", [PLAIN, PLAIN, UnexpectedLine("noise", "tail")]),
+        (b"(node:1) Warning" + HELLO, [UnexpectedLine("noise", "(node:1) Warning"), PLAIN]),
+        (b"got {this} and " + HELLO, [UnexpectedLine("noise", "got {this} and"), PLAIN]),
+        (b"\x00\x00" + HELLO, [UnexpectedLine("noise", "\x00\x00"), PLAIN]),
+        (b'{"a":1}', [UnexpectedLine("noise", '{"a":1}')]),
+        (b"[1]", [UnexpectedLine("noise", "[1]")]),
+        (
+            b'{"type":"thought","text":"x"}',
+            [UnexpectedLine("unknown_event", '{"type":"thought","text":"x"}')],
+        ),
         (
             b'{"type":"message","role":"assistant"}',
-            [Odd("protocol", '{"type":"message","role":"assistant"}')],
+            [UnexpectedLine("protocol", '{"type":"message","role":"assistant"}')],
         ),
-        (HELLO[:-10], [Odd("noise", HELLO[:-10].decode())]),
+        (HELLO[:-10], [UnexpectedLine("noise", HELLO[:-10].decode())]),
     ],
 )
 def test_what_becomes_of_odd_lines(block: bytes, expected: list[Any]) -> None:
@@ -127,7 +130,7 @@ def test_what_becomes_of_odd_lines(block: bytes, expected: list[Any]) -> None:
 def test_bad_utf8_costs_its_character_only() -> None:
     """The event stays, and the damage is told."""
     odd, message = decode_block(HELLO.replace(b"hello", b"h\xff\xfeo"))
-    assert isinstance(odd, Odd)
+    assert isinstance(odd, UnexpectedLine)
     assert odd.why == "encoding"
     assert isinstance(message, Message)
     assert message.content == "h\ufffd\ufffdo"
@@ -137,7 +140,7 @@ def test_bad_utf8_costs_its_character_only() -> None:
 def test_half_a_surrogate_or_a_raw_control_character_costs_no_event(raw: bytes, read: str) -> None:
     """The CLI cuts tool output between the halves of an emoji, and JSON.stringify writes what is left."""
     odd, message = decode_block(HELLO.replace(b"hello", raw))
-    assert isinstance(odd, Odd)
+    assert isinstance(odd, UnexpectedLine)
     assert odd.why == "encoding"
     assert message == Message("assistant", read, "t", True)
 
@@ -145,7 +148,7 @@ def test_half_a_surrogate_or_a_raw_control_character_costs_no_event(raw: bytes, 
 def test_an_optional_field_of_a_new_type_costs_that_field_only() -> None:
     """A timestamp that is a number one day must not cost the text."""
     odd, message = decode_block(HELLO.replace(b'"t"', b"17"))
-    assert isinstance(odd, Odd)
+    assert isinstance(odd, UnexpectedLine)
     assert odd.why == "protocol"
     assert message == Message("assistant", "hello")
 
@@ -153,13 +156,13 @@ def test_an_optional_field_of_a_new_type_costs_that_field_only() -> None:
 def test_a_message_that_is_cut_off_gives_no_other_messages() -> None:
     """What a tool call quotes is not an event, also where the call itself cannot be read."""
     cut = b'{"type":"tool_use","tool_name":"a","tool_id":"b","parameters":{"x":' + HELLO
-    assert decode_block(cut) == [Odd("noise", cut.decode())]
+    assert decode_block(cut) == [UnexpectedLine("noise", cut.decode())]
 
 
 def test_a_line_of_braces_is_read_in_bounded_time() -> None:
     """The search for a message in noise gives up."""
     found = decode_block(b'{"a":[{"type":"x"},' * 20_000)
-    assert isinstance(found[-1], Odd)
+    assert isinstance(found[-1], UnexpectedLine)
 
 
 @given(_JSON)

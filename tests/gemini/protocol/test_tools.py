@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from geminids.gemini.protocol.tool_results import kind_of, paths_of, status_of, title_of, told
+from geminids.gemini.protocol.tool_results import denial_text, kind_of, paths_of, status_of, title_of
 from geminids.gemini.tools import BUILT_IN, built_in, is_mcp_name, known_as, server_of, tools_with
 
 _CONFIRM = (
@@ -31,14 +31,14 @@ _CONFIRM = (
 def test_what_became_of_a_call(
     status: str, error: str | None, message: str | None, output: str | None, became: str
 ) -> None:
-    """A refusal is told from a failure, also where the CLI calls it a success."""
+    """A refusal is denial_text from a failure, also where the CLI calls it a success."""
     assert status_of(status, error, message, output) == became
 
 
 def test_a_reason_keeps_the_clis_own_words() -> None:
     """Ours comes first, theirs behind it where there are any."""
-    assert told("shell is denied", "no such tool") == "shell is denied (Gemini CLI: no such tool)"
-    assert told("shell is denied", None) == "shell is denied"
+    assert denial_text("shell is denied", "no such tool") == "shell is denied (Gemini CLI: no such tool)"
+    assert denial_text("shell is denied", None) == "shell is denied"
 
 
 def test_every_built_in_tool_has_a_kind_or_is_known_to_have_none() -> None:

@@ -11,7 +11,7 @@ import pytest
 from geminids.config.paths import Places
 from geminids.errors import GeminidsError
 from geminids.gemini.skills.add import add_skill, remove_skill
-from geminids.gemini.skills.record import vouched_skills
+from geminids.gemini.skills.record import trusted_skills
 
 
 @pytest.fixture
@@ -64,17 +64,17 @@ def test_a_skill_that_is_there_stays(tmp_path: Path, work: Path, places: Places)
     add_skill(str(source), str(work), places, force=True)
     assert _files(work / ".agents/skills") == ["mine/SKILL.md", "mine/scripts/go.sh"]
     assert "new" in (work / ".agents/skills/mine/SKILL.md").read_text()
-    assert len(vouched_skills(work, places)) == 1
+    assert len(trusted_skills(work, places)) == 1
 
 
 def test_a_word_for_what_is_there(work: Path, places: Places) -> None:
     """A skill of the project is vouched for where it lies, if its owner says so."""
     folder = _source(work / ".agents/skills/mine")
-    with pytest.raises(GeminidsError, match="is there already"):
+    with pytest.raises(GeminidsError, match="already exists"):
         add_skill(str(folder), str(work), places)
-    assert vouched_skills(work, places) == frozenset()
+    assert trusted_skills(work, places) == frozenset()
     add_skill(str(folder), str(work), places, force=True)
-    assert vouched_skills(work, places) == {str(folder)}
+    assert trusted_skills(work, places) == {str(folder)}
 
 
 def _no_head(source: Path) -> None:
@@ -124,7 +124,7 @@ def test_a_folder_that_leads_away(tmp_path: Path, work: Path, places: Places) ->
 def test_a_copy_into_itself(tmp_path: Path, places: Places) -> None:
     """A skill is not copied into its own folder."""
     source = _source(tmp_path / "mine")
-    with pytest.raises(GeminidsError, match="would lie within"):
+    with pytest.raises(GeminidsError, match="would be inside"):
         add_skill(str(source), str(source), places)
     assert _files(source) == ["SKILL.md", "scripts/go.sh"]
 
@@ -135,7 +135,7 @@ def test_what_is_not_removed(tmp_path: Path, work: Path, places: Places) -> None
     add_skill(str(_source(tmp_path / "mine")), str(work), places)
     (work / ".agents/skills/mine/notes").write_text("mine")
     for name, why in (
-        ("theirs", "was not put there"),
+        ("theirs", "was not added by"),
         ("mine", "has changed"),
         ("gone", "there is no skill"),
     ):
@@ -172,4 +172,4 @@ def test_two_at_once(tmp_path: Path, work: Path, places: Places) -> None:
     ]
     assert [process.wait() for process in started] == [0, 0, 0]
     assert _files(work / ".agents/skills") == ["mine/SKILL.md", "mine/scripts/go.sh"]
-    assert len(vouched_skills(work, places)) == 1
+    assert len(trusted_skills(work, places)) == 1

@@ -124,7 +124,7 @@ def test_paths(tmp_path: Path) -> None:
         assert [one.code for one in lint_path(str(path))] == ["no-front-matter"]
     (tmp_path / "notes.md").write_text("x")
     for path in (tmp_path / "notes.md", tmp_path / "gone"):
-        with pytest.raises(GeminidsError, match=r"Name a SKILL\.md"):
+        with pytest.raises(GeminidsError, match=r"Give a SKILL\.md"):
             lint_path(str(path))
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from geminids.config.paths import Places
 from geminids.gemini.skills.add import add_skill
-from geminids.gemini.skills.record import untrusted_skills, vouched_skills
+from geminids.gemini.skills.record import trusted_skills, untrusted_skills
 
 
 @pytest.fixture
@@ -44,9 +44,9 @@ def _names(cwd: Path, places: Places) -> list[str]:
 def test_what_was_added_is_vouched_for(tmp_path: Path, places: Places, added: Path) -> None:
     """It is trusted, and its neighbour, which came with the repository, is not."""
     other = _write(tmp_path / "work/.agents/skills/other", "other")
-    assert vouched_skills(tmp_path / "work", places) == {str(added)}
+    assert trusted_skills(tmp_path / "work", places) == {str(added)}
     assert _names(tmp_path / "work", places) == ["other"]
-    assert str(other) not in vouched_skills(tmp_path / "work", places)
+    assert str(other) not in trusted_skills(tmp_path / "work", places)
 
 
 def _same_size(folder: Path) -> None:
@@ -115,7 +115,7 @@ def test_a_changed_skill_is_not_vouched_for(
     """Whatever changes in it, the word for it is void."""
     assert _names(tmp_path / "work", places) == []
     change(added)
-    assert vouched_skills(tmp_path / "work", places) == frozenset()
+    assert trusted_skills(tmp_path / "work", places) == frozenset()
     assert _names(tmp_path / "work", places) == ["mine"]
 
 

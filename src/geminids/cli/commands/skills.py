@@ -123,7 +123,7 @@ def _listing(cwd: str, home: str, gemini: str | None) -> Listing:
     from geminids.gemini import release_of
     from geminids.gemini.settings_file import SettingsProblem
     from geminids.gemini.skills.find import built_in_folder, find_skills
-    from geminids.gemini.skills.record import record_of, untrusted_skills, vouched_skills
+    from geminids.gemini.skills.record import record_of, trusted_skills, untrusted_skills
     from geminids.launch.home import source_home
 
     places = Places.of()
@@ -142,7 +142,7 @@ def _listing(cwd: str, home: str, gemini: str | None) -> Listing:
         home=str(source.path),
         skills=found,
         recorded=frozenset(skill.folder for skill in found if record_of(skill.folder, places)),
-        vouched=vouched_skills(cwd, places),
+        vouched=trusted_skills(cwd, places),
         untrusted=untrusted_skills(cwd, places, home=source.path),
     )
 

@@ -159,7 +159,7 @@ class AcpTranslator:
             why = self._why_not(name, {}) if self._why_not is not None else None
             fields: dict[str, Any] = {"status": "failed" if message is not None else "ok", "error": message}
             if why is not None:
-                fields = {"status": "denied", "error": tools.told(why, message)}
+                fields = {"status": "denied", "error": tools.denial_text(why, message)}
             out += [started, self._finished(started, **fields)]
 
     def _report_unrecorded(self, call_id: str) -> None:
@@ -216,7 +216,7 @@ class AcpTranslator:
             id=call_id,
             name=name,
             kind=tools.kind_of(name),
-            title=clean(tools.title_told(name, call.title, call.paths, self._cwd)),
+            title=clean(tools.acp_title(name, call.title, call.paths, self._cwd)),
             input=None,
             paths=paths,
         )
@@ -240,7 +240,7 @@ class AcpTranslator:
             return
         status = tools.status_of("error", None, output, None)
         why = self._why_not(started.name, {}) if self._why_not and status == "denied" else None
-        error = tools.told(why, output) if why else output
+        error = tools.denial_text(why, output) if why else output
         out.append(self._finished(started, status=status, error=error))
 
     def _changes(self, call: ToolCall) -> tuple[Change, ...]:

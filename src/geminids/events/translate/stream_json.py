@@ -16,10 +16,10 @@ from geminids.gemini.protocol.stream_json import (
     ErrorLine,
     Init,
     Message,
-    Odd,
     ResultLine,
     ToolResult,
     ToolUse,
+    UnexpectedLine,
     WireLine,
     error_of,
     text_of,
@@ -70,7 +70,7 @@ class StreamTranslator:
         """The running tools, in the order of their start."""
         return tuple(self._open.values())
 
-    def translate(self, lines: Sequence[WireLine | Odd]) -> list[Event]:
+    def translate(self, lines: Sequence[WireLine | UnexpectedLine]) -> list[Event]:
         """Return the events of these lines. Never raises, whatever the lines contain."""
         out: list[Event] = []
         redactor = self._text
@@ -88,8 +88,8 @@ class StreamTranslator:
         return out
 
     def _translate_text(
-        self, lines: Iterator[WireLine | Odd], out: list[Event], redactor: TextRedactor | None
-    ) -> WireLine | Odd | None:
+        self, lines: Iterator[WireLine | UnexpectedLine], out: list[Event], redactor: TextRedactor | None
+    ) -> WireLine | UnexpectedLine | None:
         """Translate pieces of text up to the first other line, and return that line.
 
         This is the hot path, so it calls few functions: it handles close to a million pieces a second.
@@ -117,7 +117,9 @@ class StreamTranslator:
         numbers.seq = seq
         return None
 
-    def _redacted(self, line: WireLine | Odd, free_fields: Sequence[str]) -> WireLine | Odd:
+    def _redacted(
+        self, line: WireLine | UnexpectedLine, free_fields: Sequence[str]
+    ) -> WireLine | UnexpectedLine:
         """Return the line with secrets masked in its free-text fields."""
         clean = {name: self._redactor.value(getattr(line, name)) for name in free_fields}
         return msgspec.structs.replace(line, **clean) if clean else line
@@ -201,11 +203,11 @@ class StreamTranslator:
         error_type, message = error_of(line.error) or (None, None)
         status = tools.status_of(line.status, error_type, message, output)
         # "Blocked: ..." is the output of a successful call and contains the reason.
-        refused = error_type in tools.NOT_THERE or (status == "denied" and message is not None)
+        refused = error_type in tools.NOT_REGISTERED or (status == "denied" and message is not None)
         if refused and self._why_not is not None:
             why = self._why_not(started.name, started.input or {})
             if why is not None:
-                status, message = "denied", tools.told(why, message or output)
+                status, message = "denied", tools.denial_text(why, message or output)
         if status == "denied" and message is None:
             message = output
         out.append(
@@ -240,7 +242,7 @@ class StreamTranslator:
             out.append(self._numbers.notice("warning", "protocol", "the CLI gave a second result"))
         self.result = line
 
-    def _on_odd(self, line: Odd, out: list[Event]) -> None:
+    def _on_odd(self, line: UnexpectedLine, out: list[Event]) -> None:
         level = "info" if line.why in ("noise", "unknown_event") else "warning"
         out.append(self._numbers.notice(level, line.why, _short(line.line)))  # type: ignore[arg-type]
 
@@ -270,7 +272,7 @@ _HANDLERS: dict[type, tuple[Any, ...]] = {
     ToolResult: (StreamTranslator._on_tool_result, "output", "error"),
     ErrorLine: (StreamTranslator._on_error, "message"),
     ResultLine: (StreamTranslator._on_result, "error"),
-    Odd: (StreamTranslator._on_odd, "line"),
+    UnexpectedLine: (StreamTranslator._on_odd, "line"),
 }
 
 

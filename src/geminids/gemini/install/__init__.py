@@ -1,4 +1,4 @@
-"""Install Gemini CLI and Node below our own folder."""
+"""Install Gemini CLI and Node into geminids' own folder."""
 
 from __future__ import annotations
 

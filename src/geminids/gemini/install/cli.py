@@ -1,4 +1,4 @@
-"""Side-by-side installs of Gemini CLI: fetched aside, verified, then put in place in one step."""
+"""Install releases of Gemini CLI side by side: fetch into a staging folder, verify, then rename."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import msgspec
 from geminids.config.flock import FileLock
 from geminids.config.paths import Places, private_dir
 from geminids.errors import InstallFailed, ToolchainError
-from geminids.gemini.install.npm import Npm, available, checked, fetch, npm_for, resolve
+from geminids.gemini.install.npm import Npm, available, check_spec, fetch, npm_for, resolve
 from geminids.gemini.locate.cli import PACKAGE, Gemini, package_in, probe_version
 from geminids.gemini.locate.find import Installed, find, installed, record_of
 from geminids.gemini.locate.node import Node, find_node
@@ -32,19 +32,19 @@ _ANSWER = (
     '[{"text":"warm"}]},"finishReason":"STOP"}],"usageMetadata":{"promptTokenCount":1,'
     '"candidatesTokenCount":1,"totalTokenCount":2}}]}\n'
 )
-_KEPT = ("PATH", "LANG", "TMPDIR", "SYSTEMROOT")
+_PASSED_VARIABLES = ("PATH", "LANG", "TMPDIR", "SYSTEMROOT")
 
 
 def warm_up(gemini: Gemini, places: Places, environ: Mapping[str, str]) -> bool:
-    """Fill the compile cache; True if the scripted run succeeded. No network, no trace in any home.
+    """Fill the compile cache with a scripted run; True if it succeeded.
 
-    A release that geminids does not run is left as it is.
+    It uses no network and a temporary home. An unsupported release is skipped.
     """
     if gemini.node is None or not gemini.node.has_compile_cache or not gemini.release.is_supported:
         return False
     import tempfile
 
-    from geminids.gemini.locate.probe import answer_of
+    from geminids.gemini.locate.probe import run_command
 
     with tempfile.TemporaryDirectory(prefix=".warm-up-", dir=private_dir(places.root)) as folder:
         home = Path(folder)
@@ -53,15 +53,15 @@ def warm_up(gemini: Gemini, places: Places, environ: Mapping[str, str]) -> bool:
         script.write_text(_ANSWER)
         flags = ("--output-format=stream-json", "--model=gemini-2.5-flash", f"--fake-responses={script}")
         argv = (*gemini.command(places), *flags, "--prompt=warm up")
-        answer = answer_of(argv, environ=_environ(home, environ), cwd=private_dir(home / "cwd"), timeout=60)
-    return answer.code == 0
+        result = run_command(argv, environ=_environ(home, environ), cwd=private_dir(home / "cwd"), timeout=60)
+    return result.code == 0
 
 
 def _environ(home: Path, environ: Mapping[str, str]) -> dict[str, str]:
-    # Little of the user's environment: a key or a base URL in it would turn a warm-up into a request.
-    own = {name: environ[name] for name in _KEPT if name in environ}
+    # Pass only a few variables: with a key or a base URL the warm-up would send a real request.
+    passed = {name: environ[name] for name in _PASSED_VARIABLES if name in environ}
     return {
-        **own,
+        **passed,
         "HOME": str(home),
         "GEMINI_CLI_HOME": str(home),
         "GEMINI_API_KEY": "none",
@@ -73,7 +73,7 @@ def _environ(home: Path, environ: Mapping[str, str]) -> dict[str, str]:
 
 Progress = Callable[[str], None]
 
-_ASIDE = ".aside-"
+_STAGING = ".staging-"
 
 
 def install(
@@ -84,113 +84,114 @@ def install(
     node: Literal["managed", "path"] = "managed",
     environ: Mapping[str, str] | None = None,
 ) -> Gemini:
-    """Install a version or tag of Gemini CLI beside the others, and return it.
+    """Install a version or tag of Gemini CLI next to the others, and return it.
 
-    With `node="managed"` it also brings its own Node, whose compile cache makes every start faster.
-    What is there already is not fetched again; a broken-off install leaves no half version behind.
+    With `node="managed"` it also installs its own Node, whose compile cache makes every start
+    faster. It does not fetch a complete install again. An interrupted install leaves no incomplete
+    version.
     """
     environ = os.environ if environ is None else environ
     places = places or Places.of(environ)
-    say = progress or _silent
-    asked = checked(version)
-    with _named_failures(places):
-        runtime = _runtime(places, node, environ, say)
+    report = progress or _ignore
+    asked = check_spec(version)
+    with _as_install_errors(places):
+        runtime = _runtime(places, node, environ, report)
         exact = _exact(asked)
-        if exact and _is_whole(exact, places):
+        if exact and _is_complete(exact, places):
             return find(exact, environ=environ, places=places)
-        with _aside(places, "resolve") as work:
+        with _staging_folder(places, "resolve") as work:
             npm = npm_for(runtime, work, environ)
             resolved = exact or resolve(npm, asked)
             if not exact:
-                say(f"{asked} is {resolved}")
-            with _lock(places, resolved, say):
-                if not _is_whole(resolved, places):
-                    _sweep(places, work)
-                    _put(npm, resolved, asked, runtime, places, environ, say)
+                report(f"{asked} is {resolved}")
+            with _lock(places, resolved, report):
+                if not _is_complete(resolved, places):
+                    _remove_stale(places, work)
+                    _install_release(npm, resolved, asked, runtime, places, environ, report)
                 elif tag := _tag(asked):
-                    _note(places.releases / resolved, resolved, tag, runtime, None)
+                    _write_record(places.releases / resolved, resolved, tag, runtime, None)
     return find(resolved, environ=environ, places=places)
 
 
 def uninstall(version: str, *, places: Places | None = None) -> None:
     """Remove one managed install."""
     places = places or Places.of()
-    asked = checked(version)
+    asked = check_spec(version)
     folder = places.releases / asked
     if _exact(asked) is None or not folder.is_dir():
-        here = ", ".join(gemini.version or "" for gemini in installed(places))
-        hint = f"Installed: {here}." if here else "Nothing is installed."
+        versions = ", ".join(gemini.version or "" for gemini in installed(places))
+        hint = f"Installed: {versions}." if versions else "Nothing is installed."
         raise ToolchainError(f"Gemini CLI {asked} is not installed by geminids", hint=hint)
-    with _named_failures(places), _lock(places, asked, _silent), _aside(places, "remove") as work:
-        folder.rename(work / "old")  # in one step: nobody finds half of it
+    with _as_install_errors(places), _lock(places, asked, _ignore), _staging_folder(places, "remove") as work:
+        folder.rename(work / "old")  # atomic: no other process sees a partial install
 
 
 def available_versions(
     *, places: Places | None = None, environ: Mapping[str, str] | None = None
 ) -> list[str]:
-    """Every version that npm's registry has, newest first."""
+    """Return every version in npm's registry, newest first."""
     environ = os.environ if environ is None else environ
     places = places or Places.of(environ)
-    with _named_failures(places), _aside(places, "list") as work:
+    with _as_install_errors(places), _staging_folder(places, "list") as work:
         return available(npm_for(find_node(places, environ=environ), work, environ))
 
 
-def _put(
+def _install_release(
     npm: Npm,
     version: str,
     asked: str,
     node: Node,
     places: Places,
     environ: Mapping[str, str],
-    say: Progress,
+    report: Progress,
 ) -> None:
-    say(f"fetching Gemini CLI {version}")
+    report(f"fetching Gemini CLI {version}")
     tree = private_dir(npm.work / "tree")
     fetch(npm, version, tree)
-    say("verifying")
+    report("verifying")
     _verify(tree, version, node, places, environ)
-    _note(tree, version, _tag(asked), node, _size(tree))
+    _write_record(tree, version, _tag(asked), node, _size(tree))
     target = places.releases / version
-    if target.exists():  # what stands there was found broken
+    if target.exists():  # an incomplete install
         target.rename(npm.work / "broken")
     tree.rename(target)
-    say("warming up")  # only now: compiled code is kept by the path of its source
+    report("warming up")  # after the rename: the compile cache is keyed by the path of the source
     warm_up(find(version, environ=environ, places=places), places, environ)
 
 
 def _verify(tree: Path, version: str, node: Node, places: Places, environ: Mapping[str, str]) -> None:
     package = package_in(tree / "node_modules" / PACKAGE)
     if package is None or package.version != version:
-        got = f"version {package.version}" if package else "no whole package"
-        raise InstallFailed(f"npm was asked for {PACKAGE}@{version} and brought {got}", hint="Try again.")
-    says = probe_version((str(node.path), str(package.entry)), places, environ)
-    if says != version:
-        message = f"Gemini CLI {version} answers {says or 'nothing'} to --version on Node {node.version}"
+        installed_version = f"version {package.version}" if package else "an incomplete package"
+        raise InstallFailed(f"npm installed {installed_version} for {PACKAGE}@{version}", hint="Try again.")
+    printed = probe_version((str(node.path), str(package.entry)), places, environ)
+    if printed != version:
+        message = f"Gemini CLI {version} prints {printed or 'nothing'} for --version on Node {node.version}"
         raise InstallFailed(message, hint="This release may need another Node: try --node=path.")
 
 
-def _note(tree: Path, version: str, tag: str | None, node: Node, size: int | None) -> None:
+def _write_record(tree: Path, version: str, tag: str | None, node: Node, size: int | None) -> None:
     old = None
     if size is None:
         old = msgspec.json.decode((tree / "geminids.json").read_bytes(), type=Installed)
-    note = Installed(
+    record = Installed(
         version=version,
         installed_at=old.installed_at if old else int(time.time()),
         tag=tag,
         node=node.version,
         bytes=old.bytes if old else size,
     )
-    half = tree / f".geminids.json.{os.getpid()}"
-    half.write_bytes(msgspec.json.encode(note))
-    half.replace(tree / "geminids.json")
+    temporary = tree / f".geminids.json.{os.getpid()}"
+    temporary.write_bytes(msgspec.json.encode(record))
+    temporary.replace(tree / "geminids.json")
 
 
-def _runtime(places: Places, node: str, environ: Mapping[str, str], say: Progress) -> Node:
+def _runtime(places: Places, node: str, environ: Mapping[str, str], report: Progress) -> Node:
     if node == "path":
         return find_node(places, environ=environ, managed=False)
     from geminids.gemini.install.node import install_node
 
-    return install_node(places, say, environ=environ)
+    return install_node(places, report, environ=environ)
 
 
 def _exact(asked: str) -> str | None:
@@ -201,53 +202,53 @@ def _tag(asked: str) -> str | None:
     return asked if Version.parse(asked) is None else None
 
 
-def _is_whole(version: str, places: Places) -> bool:
+def _is_complete(version: str, places: Places) -> bool:
     package = package_in(places.releases / version / "node_modules" / PACKAGE)
     return package is not None and package.version == version and record_of(version, places) is not None
 
 
 @contextmanager
-def _aside(places: Places, purpose: str) -> Iterator[Path]:
+def _staging_folder(places: Places, purpose: str) -> Iterator[Path]:
     import tempfile
 
     private_dir(places.releases)
-    work = Path(tempfile.mkdtemp(prefix=f"{_ASIDE}{purpose}-{os.getpid()}-", dir=places.releases))
+    work = Path(tempfile.mkdtemp(prefix=f"{_STAGING}{purpose}-{os.getpid()}-", dir=places.releases))
     try:
         yield work
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def _sweep(places: Places, own: Path) -> None:
-    # Left by an install that was killed: its name carries the process that made it.
+def _remove_stale(places: Places, own: Path) -> None:
+    # Remove the staging folders of killed installs; the name contains the pid of the owner.
     for name in os.listdir(places.releases):
-        if name.startswith(_ASIDE) and name != own.name and not _lives(name.split("-")[2]):
+        if name.startswith(_STAGING) and name != own.name and not _is_running(name.split("-")[2]):
             shutil.rmtree(places.releases / name, ignore_errors=True)
 
 
-def _lives(pid: str) -> bool:
+def _is_running(pid: str) -> bool:
     import psutil
 
     return not pid.isdigit() or psutil.pid_exists(int(pid))
 
 
 @contextmanager
-def _lock(places: Places, version: str, say: Progress) -> Iterator[None]:
+def _lock(places: Places, version: str, report: Progress) -> Iterator[None]:
     file = private_dir(places.releases / ".locks") / f"{version}.lock"
     lock = FileLock.take(file)
     if lock is None:
-        say(f"waiting for another install of {version}")
+        report(f"waiting for another install of {version}")
         lock = FileLock.wait_for(file)
     with closing(lock):
         yield
 
 
 @contextmanager
-def _named_failures(places: Places) -> Iterator[None]:
+def _as_install_errors(places: Places) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        hint = "GEMINIDS_HOME moves all of geminids' own folders."
+        hint = "Set GEMINIDS_HOME to use another folder."
         raise InstallFailed(f"{error.filename or places.root}: {error.strerror}", hint=hint) from error
 
 
@@ -257,5 +258,5 @@ def _size(tree: Path) -> int:
     )
 
 
-def _silent(_: str) -> None:
+def _ignore(_: str) -> None:
     pass

@@ -1,4 +1,4 @@
-"""One Gemini CLI on this machine, and how a file is recognised as one."""
+"""A Gemini CLI on this machine, and how to recognise a file or folder as one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import msgspec
 from geminids.config.paths import Places, private_dir
 from geminids.gemini.features import Release, release_of
 from geminids.gemini.locate.node import Node, find_node, node_arguments, preload_file, write_preload
-from geminids.gemini.locate.probe import recall, remember
+from geminids.gemini.locate.probe import load_probe, store_probe
 from geminids.gemini.locate.shims import runs_on_node, shim_target
 from geminids.redact import is_secret_name
 
@@ -22,13 +22,13 @@ PACKAGE = "@google/gemini-cli"
 
 Origin = Literal["option", "GEMINI_CLI_PATH", "path", "managed", "common"]
 
-# A shim of mise, volta or asdf can stand for another release tomorrow though its own file stays the same.
-_FOREIGN_AGE = 600.0
+# A shim of mise, volta or asdf can switch to another release while its own file stays the same.
+_PROBE_MAX_AGE = 600.0
 _SCRIPTS = (".js", ".mjs", ".cjs")
 
 
 class Gemini(msgspec.Struct, frozen=True, kw_only=True):
-    """One Gemini CLI. `node` is None where `entry` is a program of its own (a version manager's shim)."""
+    """A Gemini CLI. `node` is None if `entry` is an executable (a version manager's shim)."""
 
     entry: Path
     version: str | None
@@ -37,11 +37,11 @@ class Gemini(msgspec.Struct, frozen=True, kw_only=True):
     release: Release
 
     def command(self, places: Places) -> tuple[str, ...]:
-        """The beginning of its argv, ready to be started: writes the file that Node loads before the CLI."""
+        """Return the start of its argv; writes the file that Node loads before the CLI."""
         return self._command(write_preload(places) if self.node is not None else None)
 
     def planned_command(self, places: Places, *, lasting: bool = False) -> tuple[str, ...]:
-        """The beginning of its argv; writes nothing. `lasting` for a process that stays."""
+        """Return the start of its argv; writes nothing. `lasting` is for a long-lived process."""
         return self._command(preload_file(places) if self.node is not None else None, lasting=lasting)
 
     def _command(self, preload: Path | None, *, lasting: bool = False) -> tuple[str, ...]:
@@ -51,7 +51,7 @@ class Gemini(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Package(msgspec.Struct, frozen=True):
-    """The npm package as unpacked in a folder: its version and the script that it starts with."""
+    """An unpacked npm package: its version and its entry script."""
 
     version: str
     entry: Path
@@ -64,7 +64,7 @@ class _Manifest(msgspec.Struct):
 
 
 def package_in(folder: Path) -> Package | None:
-    """The Gemini CLI package in this very folder, if it is one and is whole."""
+    """Return the Gemini CLI package in exactly this folder; None if there is no complete one."""
     try:
         manifest = msgspec.json.decode((folder / "package.json").read_bytes(), type=_Manifest)
     except (OSError, msgspec.MsgspecError):
@@ -77,7 +77,7 @@ def package_in(folder: Path) -> Package | None:
 
 
 def identify(path: Path, origin: Origin, places: Places, environ: Mapping[str, str]) -> Gemini | str:
-    """The Gemini CLI that `path` is, or one phrase that says why it is none."""
+    """Return the Gemini CLI at `path`, or a phrase that says why it is not one."""
     if not path.exists():
         return "broken link" if path.is_symlink() else "does not exist"
     if path.is_dir():
@@ -90,7 +90,7 @@ def identify(path: Path, origin: Origin, places: Places, environ: Mapping[str, s
         if target is not None:
             package = _package_around(target.resolve()) if target.is_file() else None
             if package is None:
-                return f"a shim of {target}, which is not Gemini CLI"
+                return f"a shim for {target}, which is not Gemini CLI"
     if package is not None:
         return _of_package(package, origin, places, environ)
     if real.suffix in _SCRIPTS or runs_on_node(text):
@@ -99,27 +99,29 @@ def identify(path: Path, origin: Origin, places: Places, environ: Mapping[str, s
         return "not executable"
     else:
         node = None
-    # Not the resolved path: the shims of mise and volta find out by their name which program is meant.
-    return _foreign(path.absolute(), node, origin, places, environ)
+    # Not the resolved path: the shims of mise and volta choose the program by the name they are
+    # called with.
+    return _probed(path.absolute(), node, origin, places, environ)
 
 
 def probe_version(command: tuple[str, ...], places: Places, environ: Mapping[str, str]) -> str | None:
-    """What a program answers to `--version`; None where it gives no version within 10 s."""
+    """Run a program with `--version` and return the version; None if it prints none within 10 s."""
     import tempfile
 
-    from geminids.gemini.locate.probe import answer_of
+    from geminids.gemini.locate.probe import run_command
     from geminids.gemini.versions import Version
 
-    # A home and a cwd of its own: even `--version` writes into ~/.gemini, and reads a .env from where it stands. A
-    # shim (volta, mise) keeps HOME, which it needs itself; a script that our Node runs does not get that either.
+    # Use a temporary home and cwd: even `--version` writes to ~/.gemini and reads a .env from its
+    # cwd. A shim (volta, mise) needs the real HOME; a script that our Node runs gets the temporary
+    # one.
     with tempfile.TemporaryDirectory(prefix=".probe-", dir=private_dir(places.root)) as home:
-        own = {name: value for name, value in environ.items() if not is_secret_name(name)}
-        own |= {"GEMINI_CLI_NO_RELAUNCH": "true", "GEMINI_CLI_HOME": home}
+        probe_environ = {name: value for name, value in environ.items() if not is_secret_name(name)}
+        probe_environ |= {"GEMINI_CLI_NO_RELAUNCH": "true", "GEMINI_CLI_HOME": home}
         if len(command) > 1:
-            own["HOME"] = home
-        answer = answer_of((*command, "--version"), environ=own, cwd=Path(home), timeout=10)
-    lines = answer.out.split() if answer.code == 0 else []
-    return lines[-1] if lines and Version.parse(lines[-1]) else None
+            probe_environ["HOME"] = home
+        result = run_command((*command, "--version"), environ=probe_environ, cwd=Path(home), timeout=10)
+    words = result.out.split() if result.code == 0 else []
+    return words[-1] if words and Version.parse(words[-1]) else None
 
 
 def _in_folder(folder: Path, origin: Origin, places: Places, environ: Mapping[str, str]) -> Gemini | str:
@@ -144,18 +146,18 @@ def _of_package(package: Package, origin: Origin, places: Places, environ: Mappi
     )
 
 
-def _foreign(
+def _probed(
     path: Path, node: Node | None, origin: Origin, places: Places, environ: Mapping[str, str]
 ) -> Gemini:
-    known = recall(places, path, max_age=_FOREIGN_AGE)
+    probe = load_probe(places, path, max_age=_PROBE_MAX_AGE)
     gemini = Gemini(entry=path, version=None, origin=origin, node=node, release=release_of(None))
-    if known is None:
-        known = remember(places, path, probe_version(gemini.command(places), places, environ))
-    return msgspec.structs.replace(gemini, version=known.version, release=release_of(known.version))
+    if probe is None:
+        probe = store_probe(places, path, probe_version(gemini.command(places), places, environ))
+    return msgspec.structs.replace(gemini, version=probe.version, release=release_of(probe.version))
 
 
 def _package_around(file: Path) -> Package | None:
-    # The script is one or two folders deep in its package (bundle/gemini.js, dist/src/gemini.js).
+    # The script is one or two folders below its package (bundle/gemini.js, dist/src/gemini.js).
     for folder in file.parents[:4]:
         if (folder / "package.json").is_file():
             return package_in(folder)

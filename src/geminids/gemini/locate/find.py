@@ -1,4 +1,4 @@
-"""Which Gemini CLI a run uses: the one asked for, else the first that the search comes upon."""
+"""Find the Gemini CLI for a run: the requested one, otherwise the first that the search finds."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _HINT = "Run: geminids install (or set GEMINI_CLI_PATH)"
 
 
 class Installed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What `geminids.json` in a managed install says of it."""
+    """The contents of `geminids.json` in a managed install."""
 
     version: str
     installed_at: int
@@ -35,7 +35,7 @@ class Installed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Availability(NamedTuple):
-    """Whether Gemini CLI can be started, and the reason for the answer."""
+    """Whether Gemini CLI can be started, and why or why not."""
 
     ok: bool
     reason: str
@@ -44,11 +44,11 @@ class Availability(NamedTuple):
 def find(
     wanted: str | None = None, *, environ: Mapping[str, str] | None = None, places: Places | None = None
 ) -> Gemini:
-    """The Gemini CLI to run. `wanted` is a version or tag that geminids installed, or a path.
+    """Find the Gemini CLI to run. `wanted` is a version or tag that geminids installed, or a path.
 
-    With nothing wanted: `GEMINI_CLI_PATH`, PATH, managed installs, then the places where package and
-    version managers put it. An unsupported release is chosen only where the search finds no supported one; a run
-    then refuses it. Starts no process, except the first time that it meets an unknown program.
+    Without `wanted`, it searches `GEMINI_CLI_PATH`, PATH, managed installs, then the folders of
+    package and version managers. It returns an unsupported release only if it finds no supported
+    one; a run then rejects it. It starts a process only for a program that it has not seen before.
     """
     environ = os.environ if environ is None else environ
     places = places or Places.of(environ)
@@ -59,28 +59,28 @@ def find(
         return _at(_path_of(named, environ), "GEMINI_CLI_PATH", environ, places)
     looked: list[str] = []
     too_old: Gemini | None = None
-    for found in _search(environ, places, looked):
-        if found.release.is_supported:
-            return found
-        too_old = too_old or found
+    for gemini in _search(environ, places, looked):
+        if gemini.release.is_supported:
+            return gemini
+        too_old = too_old or gemini
     if too_old is not None:
         return too_old
     raise CliMissing("Gemini CLI was not found", hint=_HINT, looked=looked)
 
 
 def installed(places: Places, *, environ: Mapping[str, str] | None = None) -> list[Gemini]:
-    """The releases that geminids has installed, newest first."""
+    """Return the releases that geminids has installed, newest first."""
     environ = os.environ if environ is None else environ
     packages = _managed(places)
     try:
         node = find_node(places, environ=environ) if packages else None
     except NodeMissing:
-        node = None  # a list is a list; `find` says what is missing
+        node = None  # list them anyway; `find` reports the missing Node
     return [_gemini(package, node) for package in packages]
 
 
 def record_of(version: str, places: Places) -> Installed | None:
-    """What was noted when `version` was installed."""
+    """Return the install record of `version`; None if it is missing or invalid."""
     try:
         return msgspec.json.decode((places.releases / version / "geminids.json").read_bytes(), type=Installed)
     except (OSError, msgspec.MsgspecError):
@@ -94,9 +94,9 @@ def is_available(
     places: Places | None = None,
     timeout: float = 10.0,
 ) -> Availability:
-    """Start it with `--version`, and say whether that worked and whether geminids runs this release."""
+    """Check that Gemini CLI starts (with `--version`) and that geminids supports its release."""
     from geminids.config.paths import private_dir
-    from geminids.gemini.locate.probe import answer_of
+    from geminids.gemini.locate.probe import run_command
 
     environ = os.environ if environ is None else environ
     places = places or Places.of(environ)
@@ -106,32 +106,33 @@ def is_available(
         return Availability(False, error.message)
     if refused := gemini.release.why_refused:
         return Availability(False, refused)
-    own = {name: value for name, value in environ.items() if not is_secret_name(name)}
-    own["GEMINI_CLI_NO_RELAUNCH"] = "true"
+    probe_environ = {name: value for name, value in environ.items() if not is_secret_name(name)}
+    probe_environ["GEMINI_CLI_NO_RELAUNCH"] = "true"
     argv = (*gemini.command(places), "--version")
-    answer = answer_of(argv, environ=own, cwd=private_dir(places.root), timeout=timeout)
-    if answer.code == 0:
-        version = answer.out.strip() or "of unknown version"
+    result = run_command(argv, environ=probe_environ, cwd=private_dir(places.root), timeout=timeout)
+    if result.code == 0:
+        version = result.out.strip() or "of unknown version"
         return Availability(True, f"Gemini CLI {version} at {gemini.entry}")
-    said = answer.err.strip().splitlines()
-    ended = f"exit code {answer.code}" if answer.code is not None else "did not run to its end"
-    return Availability(False, f"{gemini.entry} --version: {ended}" + (f": {said[-1]}" if said else ""))
+    errors = result.err.strip().splitlines()
+    ended = f"exit code {result.code}" if result.code is not None else "did not finish"
+    return Availability(False, f"{gemini.entry} --version: {ended}" + (f": {errors[-1]}" if errors else ""))
 
 
 def _wanted(wanted: str, environ: Mapping[str, str], places: Places) -> Gemini:
     if Version.parse(wanted) is None and (os.sep in wanted or "/" in wanted or wanted.startswith("~")):
         return _at(Path(wanted).expanduser(), "option", environ, places)
-    here = _managed(places)
-    for package in here:
-        if _is_called(package.version, wanted, places):
+    packages = _managed(places)
+    for package in packages:
+        if _matches(package.version, wanted, places):
             return _gemini(package, find_node(places, environ=environ))
-    looked = [f"{places.releases}: {', '.join(package.version for package in here) or 'nothing installed'}"]
+    versions = ", ".join(package.version for package in packages)
+    looked = [f"{places.releases}: {versions or 'nothing installed'}"]
     message = f"Gemini CLI {wanted} is not installed by geminids"
     raise CliMissing(message, hint=f"Run: geminids install {wanted}", looked=looked)
 
 
 def _path_of(named: str, environ: Mapping[str, str]) -> Path:
-    # A bare name is one on PATH, as a shell has it, and never a file of the folder that we stand in.
+    # As in a shell, a bare name is looked up on PATH only, never in the working directory.
     if os.path.basename(named) != named:
         return Path(named).expanduser()
     for path in on_path(environ, (named,)):
@@ -143,8 +144,8 @@ def _at(path: Path, origin: Origin, environ: Mapping[str, str], places: Places) 
     gemini = identify(path.absolute(), origin, places, environ)
     if isinstance(gemini, Gemini):
         return gemini
-    source = "GEMINI_CLI_PATH names" if origin == "GEMINI_CLI_PATH" else "Gemini CLI was asked for at"
-    hint = "Name Gemini CLI's script, its folder or a gemini executable."
+    source = "GEMINI_CLI_PATH names" if origin == "GEMINI_CLI_PATH" else "no Gemini CLI at"
+    hint = "Use the path of Gemini CLI's script, its folder or a gemini executable."
     raise CliMissing(f"{source} {path}: {gemini}", hint=hint, looked=[f"{path}: {gemini}"])
 
 
@@ -161,25 +162,25 @@ def _search(environ: Mapping[str, str], places: Places, looked: list[str]) -> It
             looked.append(f"{path}: {gemini}")
     if len(looked) == count:
         looked.append("PATH: no gemini")
-    # A preview or nightly that someone tries beside the release does not become everybody's default.
+    # Releases come first: an installed preview or nightly does not become the default.
     for package in sorted(_managed(places), key=lambda package: "-" in package.version):
         yield _gemini(package, find_node(places, environ=environ))
     looked.append(f"{places.releases}: nothing installed")
     for pattern, paths in common_places(environ):
         for path in paths:
-            found = identify(path, "common", places, environ)
-            if isinstance(found, Gemini):
-                yield found
+            gemini = identify(path, "common", places, environ)
+            if isinstance(gemini, Gemini):
+                yield gemini
             else:
-                looked.append(f"{path}: {found}")
+                looked.append(f"{path}: {gemini}")
         if not paths:
             looked.append(f"{pattern}: none")
 
 
-def _is_called(version: str, wanted: str, places: Places) -> bool:
+def _matches(version: str, wanted: str, places: Places) -> bool:
     if version == wanted.removeprefix("v"):
         return True
-    if re.fullmatch(r"\d+\.\d+", wanted):  # 0.41 is the newest 0.41.x, as npm has it
+    if re.fullmatch(r"\d+\.\d+", wanted):  # 0.41 is the newest 0.41.x, as in npm
         return version.startswith(f"{wanted}.")
     record = record_of(version, places)
     return record is not None and record.tag == wanted

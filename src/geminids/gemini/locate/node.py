@@ -1,4 +1,4 @@
-"""Which Node runs the CLI, and with which arguments."""
+"""Find the Node that runs the CLI, and build its arguments."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import msgspec
 
 from geminids.config.paths import Places, private_dir, write_private
 from geminids.errors import NodeMissing
-from geminids.gemini.locate.probe import recall, remember
+from geminids.gemini.locate.probe import load_probe, store_probe
 from geminids.gemini.versions import Version
 from geminids.redact import is_secret_name
 
@@ -32,7 +32,7 @@ OLDEST_NODE = 20
 
 NodeOrigin = Literal["managed", "path", "common"]
 
-# Node's own manager folders, newest version first by their name.
+# The folders of Node version managers. Of a pattern's matches, the newest version comes first.
 _COMMON = (
     "~/.nvm/versions/node/*/bin/node",
     "~/.local/share/mise/installs/node/*/bin/node",
@@ -60,7 +60,7 @@ require("node:module").enableCompileCache?.(join(__dirname, "compile-cache"));
 
 
 class Node(msgspec.Struct, frozen=True):
-    """One Node that can run the CLI."""
+    """A Node that can run the CLI."""
 
     path: Path
     version: str
@@ -74,7 +74,10 @@ class Node(msgspec.Struct, frozen=True):
 
 
 def find_node(places: Places, *, environ: Mapping[str, str], managed: bool = True) -> Node:
-    """The managed Node, else one on PATH, else one in a common place; `NodeMissing` says where it looked."""
+    """Return the managed Node, else one on PATH, else one in a common folder.
+
+    `NodeMissing` lists where it looked.
+    """
     looked: list[str] = []
     if managed:
         for node in managed_nodes(places):
@@ -85,26 +88,26 @@ def find_node(places: Places, *, environ: Mapping[str, str], managed: bool = Tru
         parsed = Version.parse(version)
         if parsed and parsed.major >= OLDEST_NODE:
             return Node(real, str(parsed), origin)
-        looked.append(f"{path}: {f'is {version}, too old' if version else 'gave no version'}")
+        looked.append(f"{path}: {f'is {version}, too old' if version else 'printed no version'}")
     if len(looked) == managed:
-        looked.append("PATH and common places: no node")
+        looked.append("PATH and common folders: no node")
     message = f"No Node {OLDEST_NODE} or newer was found"
     raise NodeMissing(message, hint="Run: geminids install (it brings its own Node)", looked=looked)
 
 
 def managed_nodes(places: Places) -> list[Node]:
-    """The Nodes that geminids has installed, newest first; their version is the folder's name."""
-    found = []
+    """Return the Nodes that geminids has installed, newest first; folders are named by version."""
+    nodes = []
     for name in _names(places.node):
         version = Version.parse(name)
         path = places.node / name / NODE_IN_WHEEL
         if version and os.access(path, os.X_OK):
-            found.append((version, Node(path, name, "managed")))
-    return [node for _, node in sorted(found, key=lambda pair: pair[0], reverse=True)]
+            nodes.append((version, Node(path, name, "managed")))
+    return [node for _, node in sorted(nodes, key=lambda pair: pair[0], reverse=True)]
 
 
 def npm_script(node: Node) -> Path | None:
-    """The npm that came with a managed Node: a script to be run by it."""
+    """Return the npm script that comes with a managed Node."""
     if node.origin != "managed":
         return None
     script = node.path.parents[len(Path(NODE_IN_WHEEL).parts) - 2] / _NPM_IN_WHEEL
@@ -112,22 +115,25 @@ def npm_script(node: Node) -> Path | None:
 
 
 def node_arguments(node: Node, preload: Path | None, *, lasting: bool = False) -> tuple[str, ...]:
-    """Arguments of `node` before the script: heap, blocking output, compile cache. A `lasting` process stays small.
+    """Build the arguments of `node` before the script: heap, blocking output, compile cache.
 
-    `preload` is what `preload_file` or `write_preload` returned. As arguments and never as NODE_OPTIONS: the
-    environment would reach the user's own Node programs.
+    `preload` is the result of `preload_file` or `write_preload`. A `lasting` process uses less
+    memory. We pass arguments instead of NODE_OPTIONS, which the user's Node programs would inherit.
     """
     arguments = []
     heap = _half_of_memory()
     if heap:
-        # What the CLI's own parent process would give its child (utils/relaunch, getNodeMemoryArgs).
+        # The value that the CLI passes when it relaunches itself (utils/relaunch,
+        # getNodeMemoryArgs).
         arguments.append(f"--max-old-space-size={heap}")
     if lasting:
-        # 30 sessions with two turns each: 302 MB instead of 370, at the same speed (1 MB: 297, but turns of 36 ms).
+        # 30 sessions with two turns each: 302 MB instead of 370 at the same speed. With 1 MB it is
+        # 297 MB, but a turn takes 36 ms.
         arguments.append("--max-semi-space-size=4")
     elif node.has_compile_cache:
-        # The CLI makes so much garbage when it loads that collecting it takes a tenth of the start: 976 ms became 916
-        # with Node 24, for 23 MB. With Node 20 it takes longer.
+        # While the CLI loads, garbage collection takes a tenth of the start time. With this it
+        # starts in 916 ms instead of 976 (Node 24) for 23 MB more. With Node 20 it starts slower,
+        # so we leave it out.
         arguments += ["--min-semi-space-size=64", "--max-semi-space-size=64"]
     if preload is not None:
         arguments += ["--require", str(preload)]
@@ -143,7 +149,7 @@ _NPM_IN_WHEEL = (
 def _candidates(environ: Mapping[str, str]) -> Iterator[tuple[Path, NodeOrigin]]:
     name = "node.exe" if os.name == "nt" else "node"
     for entry in environ.get("PATH", "").split(os.pathsep):
-        # A relative entry would let the folder that we work in bring its own node.
+        # Skip relative entries: the working directory must not supply its own node.
         if os.path.isabs(entry) and os.access(path := os.path.join(entry, name), os.X_OK):
             yield Path(path), "path"
     from geminids.gemini.locate.search import expand  # imported late: the usual case ends above
@@ -155,22 +161,24 @@ def _candidates(environ: Mapping[str, str]) -> Iterator[tuple[Path, NodeOrigin]]
 
 
 def _version_of(path: Path, places: Places, environ: Mapping[str, str]) -> tuple[str | None, Path]:
-    known = recall(places, path)
-    if known is None or (known.path and not os.access(known.path, os.X_OK)):
-        from geminids.gemini.locate.probe import answer_of
+    probe = load_probe(places, path)
+    if probe is None or (probe.path and not os.access(probe.path, os.X_OK)):
+        from geminids.gemini.locate.probe import run_command
 
-        # execPath: behind a shim (volta, mise, asdf) is a real node, which does not change with the folder.
+        # execPath is the real node behind a shim (volta, mise, asdf); it does not depend on the
+        # cwd.
         argv = [str(path), "-p", "process.version + ' ' + process.execPath"]
-        # Tools of a run that goes on meanwhile could read a key in its environment.
-        own = {name: value for name, value in environ.items() if not is_secret_name(name)}
-        answer = answer_of(argv, environ=own, cwd=_calm_place(places), timeout=10)
-        match = re.match(r"v(\S+) (.+)", answer.out) if answer.code == 0 else None
-        known = remember(places, path, match[1] if match else None, match[2].strip() if match else None)
-    return known.version, Path(known.path) if known.path else path
+        # Remove secrets: the tools of a concurrent run could read them from this process's
+        # environment.
+        probe_environ = {name: value for name, value in environ.items() if not is_secret_name(name)}
+        result = run_command(argv, environ=probe_environ, cwd=_neutral_cwd(places), timeout=10)
+        match = re.match(r"v(\S+) (.+)", result.out) if result.code == 0 else None
+        probe = store_probe(places, path, match[1] if match else None, match[2].strip() if match else None)
+    return probe.version, Path(probe.path) if probe.path else path
 
 
-def _calm_place(places: Places) -> Path:
-    """A folder with no `.tool-versions` or `.nvmrc` in it that a shim would heed."""
+def _neutral_cwd(places: Places) -> Path:
+    """Return a folder without `.tool-versions` or `.nvmrc`, which would change a shim's choice."""
     try:
         return private_dir(places.root)
     except OSError:
@@ -178,20 +186,22 @@ def _calm_place(places: Places) -> Path:
 
 
 def preload_file(places: Places) -> Path | None:
-    """The file that Node loads before the CLI; None if it is absent and cannot be written. Writes nothing."""
+    """Return the path of the preload file without writing it; None if it cannot be written."""
     file = _preload_path(places)
     return file if _is_current(file) or _can_write_below(places.root) else None
 
 
 def write_preload(places: Places) -> Path | None:
-    """Write the file that Node loads before the CLI, unless it is there; None if it cannot be written."""
+    """Write the preload file, which Node loads before the CLI, if needed; None if that fails."""
     file = _preload_path(places)
     if _is_current(file):
         return file
     try:
         write_private(file, _PRELOAD.encode())
     except OSError:
-        return None  # The run works without it: it starts slower, and a slow reader can lose the end of its output.
+        return (
+            None  # The run still works, but starts slower, and a slow reader can lose the end of the output.
+        )
     return file
 
 
@@ -207,7 +217,7 @@ def _is_current(file: Path) -> bool:
 
 
 def _can_write_below(folder: Path) -> bool:
-    """Whether files can be made in a folder, which may have to be made too."""
+    """Whether files can be created in a folder, which may not exist yet."""
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
     return folder.is_dir() and os.access(folder, os.W_OK | os.X_OK)

@@ -1,4 +1,4 @@
-"""Run a short command with a time limit, and remember what it printed."""
+"""Run a short command with a time limit, and cache the versions that programs print."""
 
 from __future__ import annotations
 
@@ -17,25 +17,28 @@ from geminids.log import get_logger
 if TYPE_CHECKING:
     import subprocess
 
-__all__ = ["Answer", "Sighting", "answer_of", "recall", "remember"]
+__all__ = ["CommandResult", "Probe", "load_probe", "run_command", "store_probe"]
 
 _log = get_logger("gemini")
 
 
-class Answer(NamedTuple):
-    """What a command said. `code` is None where it did not end in time or could not be started."""
+class CommandResult(NamedTuple):
+    """The result of a command. `code` is None if it timed out or could not be started."""
 
     code: int | None
     out: str
     err: str
 
 
-def answer_of(argv: Sequence[str], *, environ: Mapping[str, str], cwd: Path, timeout: float) -> Answer:
-    """Run `argv` and return its answer; never raises for what the command does."""
+def run_command(
+    argv: Sequence[str], *, environ: Mapping[str, str], cwd: Path, timeout: float
+) -> CommandResult:
+    """Run `argv` and return its result. Does not raise if the command fails or is missing."""
     import subprocess  # imported late: most callers never spawn
     import tempfile
 
-    # Files, not pipes: a grandchild that keeps a pipe open would hold us past the command's end.
+    # Use files, not pipes: with a pipe that a grandchild keeps open we would wait after the
+    # command's end.
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         try:
             child = subprocess.Popen(
@@ -49,24 +52,24 @@ def answer_of(argv: Sequence[str], *, environ: Mapping[str, str], cwd: Path, tim
             )
         except OSError as error:
             _log.info("cannot run %s", argv[0], error=error)
-            return Answer(None, "", f"{argv[0]}: {error.strerror or error}")
+            return CommandResult(None, "", f"{argv[0]}: {error.strerror or error}")
         _log.info("spawned pid %d: %s", child.pid, " ".join(argv))
         try:
             code: int | None = child.wait(timeout)
         except subprocess.TimeoutExpired:
-            _end(child)
+            _kill(child)
             code = None
         except BaseException:  # Ctrl-C in the middle of an install
-            _end(child)
+            _kill(child)
             raise
         out.seek(0)
         err.seek(0)
-        said = out.read().decode(errors="replace"), err.read().decode(errors="replace")
-    late = f"no answer within {timeout:g} s" if code is None else ""
-    return Answer(code, said[0], said[1] + late)
+        stdout, stderr = out.read().decode(errors="replace"), err.read().decode(errors="replace")
+    timed_out = f"no answer within {timeout:g} s" if code is None else ""
+    return CommandResult(code, stdout, stderr + timed_out)
 
 
-def _end(child: subprocess.Popen[bytes]) -> None:
+def _kill(child: subprocess.Popen[bytes]) -> None:
     if hasattr(os, "killpg"):
         import signal
 
@@ -79,53 +82,53 @@ def _end(child: subprocess.Popen[bytes]) -> None:
     child.wait()
 
 
-_MOST = 200
+_MAX_ENTRIES = 200
 
 
-class Sighting(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One answer. `path` is the real program where the asked one was a shim; `at` is in Unix seconds."""
+class Probe(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The cached version of a program; `path` is the program behind a shim, `at` is Unix time."""
 
     version: str | None
     path: str | None = None
     at: float = 0.0
 
 
-def recall(places: Places, program: Path, *, max_age: float | None = None) -> Sighting | None:
-    """The last answer of `program`, unless its file has changed since or the answer is too old."""
+def load_probe(places: Places, program: Path, *, max_age: float | None = None) -> Probe | None:
+    """Return the cached probe of `program`; None if it is too old or the file has changed."""
     key = _key(program)
-    sighting = _load(places).get(key) if key else None
-    if sighting is None or (max_age is not None and not 0 <= time.time() - sighting.at <= max_age):
+    probe = _load(places).get(key) if key else None
+    if probe is None or (max_age is not None and not 0 <= time.time() - probe.at <= max_age):
         return None
-    return sighting
+    return probe
 
 
-def remember(places: Places, program: Path, version: str | None, path: str | None = None) -> Sighting:
-    """Keep an answer. A disk that cannot be written costs a process next time, nothing else."""
-    sighting = Sighting(version, path, time.time())
+def store_probe(places: Places, program: Path, version: str | None, path: str | None = None) -> Probe:
+    """Cache a probe. If the file cannot be written, the next call only has to probe again."""
+    probe = Probe(version, path, time.time())
     key = _key(program)
     if key is None:
-        return sighting
-    known = _load(places)
-    known[key] = sighting
-    newest = dict(sorted(known.items(), key=lambda item: item[1].at)[-_MOST:])
+        return probe
+    probes = _load(places)
+    probes[key] = probe
+    newest = dict(sorted(probes.items(), key=lambda item: item[1].at)[-_MAX_ENTRIES:])
     with suppress(OSError):
         write_private(_file(places), msgspec.json.encode(newest))
-    return sighting
+    return probe
 
 
 def _file(places: Places) -> Path:
     return places.root / "seen.json"
 
 
-def _load(places: Places) -> dict[str, Sighting]:
+def _load(places: Places) -> dict[str, Probe]:
     try:
-        return msgspec.json.decode(_file(places).read_bytes(), type=dict[str, Sighting])
+        return msgspec.json.decode(_file(places).read_bytes(), type=dict[str, Probe])
     except (OSError, msgspec.DecodeError):
         return {}
 
 
 def _key(program: Path) -> str | None:
-    # The name as called is part of the key: the shims of mise and volta are all links to one binary.
+    # The key includes the unresolved path: all shims of mise and volta are links to one binary.
     try:
         real = program.resolve(strict=True)
         stat = real.stat()

@@ -1,4 +1,4 @@
-"""Where a `gemini` may be on this machine."""
+"""List the paths where a `gemini` may be on this machine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from geminids.gemini.versions import Version
 
 __all__ = ["COMMON", "common_places", "expand", "home_of", "on_path"]
 
-# Version managers and package managers put it here; many of them are not on the PATH of a service or a GUI.
+# Folders of version and package managers. Many are not on the PATH of a service or a GUI.
 COMMON = (
     "~/.local/share/mise/installs/node/*/bin/gemini",
     "~/.local/share/mise/installs/npm-google-gemini-cli/*/bin/gemini",
@@ -47,9 +47,10 @@ _NAMES = ("gemini.exe", "gemini.cmd", "gemini.ps1") if os.name == "nt" else ("ge
 
 
 def on_path(environ: Mapping[str, str], names: tuple[str, ...] = _NAMES) -> Iterator[Path]:
-    """Every `gemini` on PATH, in its order, whether it can be run or not."""
+    """Yield every `gemini` on PATH in order, executable or not."""
     for entry in environ.get("PATH", "").split(os.pathsep):
-        # Empty and relative entries mean the folder that we work in: a repository must not bring its gemini.
+        # Skip empty and relative entries, which mean the working directory: a repository must not
+        # supply gemini.
         if not os.path.isabs(entry):
             continue
         for name in names:
@@ -59,13 +60,13 @@ def on_path(environ: Mapping[str, str], names: tuple[str, ...] = _NAMES) -> Iter
 
 
 def common_places(environ: Mapping[str, str]) -> Iterator[tuple[str, list[Path]]]:
-    """Each common place and what is there, the newest Node version first."""
+    """Yield each common pattern with its matches, newest Node version first."""
     for pattern in _COMMON_WINDOWS if os.name == "nt" else COMMON:
         yield pattern, expand(pattern, environ)
 
 
 def expand(pattern: str, environ: Mapping[str, str]) -> list[Path]:
-    """The files that a pattern with `~` and at most one `*` stands for, newest version first."""
+    """Return the files that match a pattern with `~` and at most one `*`, newest version first."""
     text = pattern.replace("~", str(home_of(environ)), 1) if pattern.startswith("~") else pattern
     if "*" not in text:
         return [Path(text)] if os.path.lexists(text) else []
@@ -79,7 +80,7 @@ def expand(pattern: str, environ: Mapping[str, str]) -> list[Path]:
 
 
 def home_of(environ: Mapping[str, str]) -> Path:
-    """The user's home as the environment names it."""
+    """Return the user's home from the environment."""
     named = environ.get("USERPROFILE" if os.name == "nt" else "HOME")
     return Path(named) if named else Path.home()
 

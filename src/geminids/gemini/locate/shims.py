@@ -1,4 +1,4 @@
-"""What a `gemini` on PATH really runs: the shims of npm, pnpm and yarn, read without running them."""
+"""Find the script behind a shim of npm, pnpm or yarn by reading the shim, without running it."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ _P = TypeVar("_P", bound=PurePath)
 # npm's cmd-shim:  "%_prog%"  "%dp0%\node_modules\@google\gemini-cli\bundle\gemini.js" %*
 _CMD = re.compile(r'"(%~?dp0%?\\?[^"%]*\.[cm]?js|[A-Za-z]:\\[^"%]*\.[cm]?js)"', re.IGNORECASE)
 _CMD_HERE = re.compile(r"^%~?dp0%?\\?", re.IGNORECASE)
-# its PowerShell twin:  & "$basedir/node$exe"  "$basedir/node_modules/…/gemini.js" $args
+# npm's PowerShell shim:  & "$basedir/node$exe"  "$basedir/node_modules/…/gemini.js" $args
 _PS1 = re.compile(r'"(?:\$basedir|\$PSScriptRoot)[/\\]([^"$]*\.[cm]?js)"', re.IGNORECASE)
-# its sh twin, and pnpm's:  exec node  "$basedir/../@google/gemini-cli/bundle/gemini.js" "$@"
+# npm's and pnpm's sh shim:  exec node  "$basedir/../@google/gemini-cli/bundle/gemini.js" "$@"
 _SH = re.compile(r'(?<!\S)"(?:(\$basedir|\$\{basedir\})[/\\]([^"$]*\.[cm]?js)|(/[^"$]*\.[cm]?js))"')
 _NODE_SHEBANG = re.compile(r"#!\s*\S*/(?:env\s+(?:-S\s+)?)?node(?:\s|$)")
 
 
 def target_in_cmd(text: str, folder: PureWindowsPath) -> PureWindowsPath | None:
-    """The script that a `.cmd` shim in `folder` runs.
+    """Return the script that a `.cmd` shim in `folder` runs.
 
     >>> str(target_in_cmd(r'"%_prog%"  "%dp0%\\node_modules\\x\\gemini.js" %*', PureWindowsPath("C:/npm")))
     'C:\\\\npm\\\\node_modules\\\\x\\\\gemini.js'
@@ -31,13 +31,13 @@ def target_in_cmd(text: str, folder: PureWindowsPath) -> PureWindowsPath | None:
 
 
 def target_in_ps1(text: str, folder: _P) -> _P | None:
-    """The script that a PowerShell shim in `folder` runs."""
+    """Return the script that a PowerShell shim in `folder` runs."""
     match = _PS1.search(text)
     return _joined(folder, match[1]) if match else None
 
 
 def target_in_sh(text: str, folder: _P) -> _P | None:
-    """The script that a shell shim in `folder` runs."""
+    """Return the script that a shell shim in `folder` runs."""
     match = _SH.search(text)
     if match is None:
         return None
@@ -45,11 +45,11 @@ def target_in_sh(text: str, folder: _P) -> _P | None:
 
 
 def shim_target(file: Path, text: str) -> Path | None:
-    """The script behind `file` if `text` is that of a known shim."""
+    """Return the script behind `file` if `text` is a known shim."""
     suffix = file.suffix.lower()
     if suffix in (".cmd", ".bat"):
-        found = target_in_cmd(text, PureWindowsPath(file.parent))
-        return Path(found) if found else None
+        target = target_in_cmd(text, PureWindowsPath(file.parent))
+        return Path(target) if target else None
     if suffix == ".ps1":
         return target_in_ps1(text, file.parent)
     return target_in_sh(text, file.parent) if text.startswith("#!") else None
@@ -65,7 +65,7 @@ def runs_on_node(text: str) -> bool:
 
 
 def _joined(folder: _P, tail: str) -> _P:
-    # A shim climbs with ..: taken out by name alone, since these are pure paths.
+    # Resolve `..` by name: pure paths have no `resolve`.
     path = folder / (tail if isinstance(folder, PureWindowsPath) else PurePosixPath(tail.replace("\\", "/")))
     parts: list[str] = []
     for part in path.parts:

@@ -1,1 +1,1 @@
-"""The formats that Gemini CLI writes: stream-json, ACP, session journals, stderr, endings."""
+"""Decode what Gemini CLI writes: stream-json, ACP, session files, stderr; judge how it ended."""

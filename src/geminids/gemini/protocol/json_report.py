@@ -1,4 +1,4 @@
-"""What `--output-format json` prints: one report on stdout, or, on an error, on stderr among the log lines."""
+"""The report of `--output-format json`: on stdout, or after an error on stderr among log lines."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import msgspec
 
 __all__ = ["JsonReport", "ModelReport", "ReportError", "Tokens", "ToolsReport", "last_json", "read_report"]
 
-# The CLI prints its object at the start of a line; a second copy of an error has this prefix.
+# The CLI prints its object at the start of a line. A second copy of an error has this prefix.
 _BEGIN = re.compile(r"^(?:\[ERROR\] )?(?=[\[{])", re.MULTILINE)
 
 
 class Tokens(msgspec.Struct, frozen=True):
-    """The tokens of one model: `prompt` includes cached ones, `candidates` excludes thoughts."""
+    """The tokens of one model. `prompt` includes cached tokens, `candidates` excludes thoughts."""
 
     prompt: int | None = None
     candidates: int | None = None
@@ -34,7 +34,7 @@ class Requests(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class ModelReport(msgspec.Struct, frozen=True):
-    """One model that was asked."""
+    """What the run used of one model."""
 
     tokens: Tokens = Tokens()
     api: Requests = Requests()
@@ -50,14 +50,14 @@ class ToolsReport(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Stats(msgspec.Struct, frozen=True):
-    """The sums of the process."""
+    """The totals of the process."""
 
     models: dict[str, ModelReport] = {}
     tools: ToolsReport = ToolsReport()
 
 
 class ReportError(msgspec.Struct, frozen=True):
-    """Why there is no answer; `code` is an exit code or an HTTP status."""
+    """The error that ended the run; `code` is an exit code or an HTTP status."""
 
     type: str | None = None
     message: str | None = None
@@ -65,7 +65,7 @@ class ReportError(msgspec.Struct, frozen=True):
 
 
 class JsonReport(msgspec.Struct, frozen=True):
-    """The report. `response` is the text of the last model turn only."""
+    """The whole report. `response` is the text of the last model turn only."""
 
     session_id: str | None = None
     response: str | None = None
@@ -75,25 +75,25 @@ class JsonReport(msgspec.Struct, frozen=True):
 
 
 def last_json(text: str) -> Any:
-    """The last JSON value that begins a line, or None.
+    """Return the last JSON value that begins a line, or None.
 
     >>> last_json('noise\\n{"a": 1}\\nmore\\n{\\n  "b": 2\\n}')
     {'b': 2}
     """
-    reader = json.JSONDecoder()
-    found, end = None, 0
+    decoder = json.JSONDecoder()
+    value, end = None, 0
     for begin in _BEGIN.finditer(text):
         if begin.end() < end:
             continue  # inside the value that we have just read
         try:
-            found, end = reader.raw_decode(text, begin.end())
+            value, end = decoder.raw_decode(text, begin.end())
         except (ValueError, RecursionError):
             continue
-    return found
+    return value
 
 
 def read_report(stdout: str, stderr: str = "") -> JsonReport | None:
-    """The report on stdout; where there is none, the error on stderr; None where neither can be read."""
+    """Read the report from stdout, otherwise from stderr; None if neither has one."""
     for text in (stdout, stderr):
         value = last_json(text)
         if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""What the CLI says on stderr, line by line: retries, warnings, and the noise that is only kept."""
+"""Read the CLI's stderr line by line: retries, warnings, and other lines, which are only kept."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import msgspec
 __all__ = ["Remark", "StderrReader"]
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
-# core/src/utils/retry.ts: "Attempt N failed[ with status S][: what the API said, maybe in lines]. " and then
-# either "Retrying …" or "Max attempts reached". Only that end of the remark says which it is.
+# core/src/utils/retry.ts: "Attempt N failed[ with status S][: the API's message, in several lines]."
+# and then "Retrying …" or "Max attempts reached". Only this end shows whether the CLI tries again.
 _ATTEMPT = re.compile(r"Attempt (\d+) failed(?: with status (\d{3})| with (429) error)?")
-_AGAIN = re.compile(r"\. Retrying(?: after (\d+)ms)?")
+_RETRYING = re.compile(r"\. Retrying(?: after (\d+)ms)?")
 _GAVE_UP = "Max attempts reached"
-_MOST_LINES_OF_A_REMARK = 20
+_MAX_LINES_PER_ATTEMPT = 20
 _CODE = re.compile(r'"code":\s*(\d{3})')
 _QUOTA = re.compile(r"exhausted|quota|rate.?limit", re.IGNORECASE)
 _BUSY = re.compile(r"overloaded|unavailable", re.IGNORECASE)
@@ -34,13 +34,16 @@ _KNOWN: tuple[tuple[str, str, str], ...] = (
     ("MCP issues detected", "warning", "mcp"),
     ("Warning:", "info", "warning"),
 )
-_MOST_REMARKS = 200
+_MAX_PLAIN_REMARKS = 200
 _TAIL_BYTES = 64 * 1024
-_LONGEST = 2000
+_MAX_TEXT = 2000
 
 
 class Remark(msgspec.Struct, frozen=True):
-    """One line that is worth a notice; `attempt`, `http_status` and the wait before the next one for a retry."""
+    """A line that becomes a notice.
+
+    For a retry: `attempt`, `http_status`, and `next_s`, the seconds until the next attempt.
+    """
 
     level: Literal["debug", "info", "warning", "error"]
     code: str
@@ -51,22 +54,22 @@ class Remark(msgspec.Struct, frozen=True):
 
 
 class StderrReader:
-    """Reads lines, keeps a bounded tail, and makes remarks: all that are known, 200 of the rest."""
+    """Keeps a bounded tail and returns remarks: all of known lines, at most 200 of other lines."""
 
     def __init__(self) -> None:
         self._tail: deque[str] = deque()
         self._tail_size = 0
-        self._told = 0
-        self._untold = 0
+        self._plain_remarks = 0
+        self._omitted = 0
         self._attempt: list[str] = []
 
     @property
     def tail(self) -> str:
-        """The end of what was said, colours taken out."""
+        """The last lines of stderr, without colours."""
         return "\n".join(self._tail)
 
     def read(self, text: str) -> list[Remark]:
-        """Take whole lines; return what is worth saying now."""
+        """Read whole lines; return their remarks."""
         remarks = []
         for raw in text.splitlines():
             line = _ANSI.sub("", raw).rstrip()
@@ -75,31 +78,31 @@ class StderrReader:
             self._keep(line[: _TAIL_BYTES // 4])
             for remark in self._remarks(line):
                 if remark.code == "stderr":
-                    if self._told >= _MOST_REMARKS:
-                        self._untold += 1
+                    if self._plain_remarks >= _MAX_PLAIN_REMARKS:
+                        self._omitted += 1
                         continue
-                    self._told += 1
+                    self._plain_remarks += 1
                 remarks.append(remark)
         return remarks
 
     def finish(self) -> list[Remark]:
-        """An attempt whose remark had no end, and a last word where lines were only kept, not told."""
+        """Return the remark of an unfinished attempt, and the number of omitted lines."""
         remarks = self._end_attempt()
-        if self._untold:
-            text = f"{self._untold} more lines on stderr; the last of them are in the failure's stderr_tail"
+        if self._omitted:
+            text = f"{self._omitted} more lines on stderr; a failure's stderr_tail has the last of them"
             remarks.append(Remark("info", "stderr_more", text))
         return remarks
 
     def _remarks(self, line: str) -> list[Remark]:
-        """The remark of this line; an attempt is held back until it is known what became of it."""
-        begins = _ATTEMPT.match(line) is not None
-        if not begins and not self._attempt:
+        """Return the remarks of this line. An attempt is held back until its result is known."""
+        starts_attempt = _ATTEMPT.match(line) is not None
+        if not starts_attempt and not self._attempt:
             return [remark_of(line)]
-        before = self._end_attempt() if begins else []
+        remarks = self._end_attempt() if starts_attempt else []
         self._attempt.append(line)
-        if _AGAIN.search(line) or _GAVE_UP in line or len(self._attempt) >= _MOST_LINES_OF_A_REMARK:
-            return before + self._end_attempt()
-        return before
+        if _RETRYING.search(line) or _GAVE_UP in line or len(self._attempt) >= _MAX_LINES_PER_ATTEMPT:
+            return remarks + self._end_attempt()
+        return remarks
 
     def _end_attempt(self) -> list[Remark]:
         lines, self._attempt = self._attempt, []
@@ -113,25 +116,25 @@ class StderrReader:
 
 
 def remark_of(text: str) -> Remark:
-    """One remark, without its colours: mostly one line."""
+    """Return the remark of a text without colours, usually one line."""
     attempt = _ATTEMPT.match(text)
     if attempt:
-        return _about_attempt(attempt, text)
-    shown = text if len(text) <= _LONGEST else text[:_LONGEST] + "..."
+        return _attempt_remark(attempt, text)
+    shown = text if len(text) <= _MAX_TEXT else text[:_MAX_TEXT] + "..."
     for part, level, code in _KNOWN:
         if part in text:
             return Remark(level, code, shown)  # type: ignore[arg-type]
     return Remark("debug", "stderr", shown)
 
 
-def _about_attempt(attempt: re.Match[str], text: str) -> Remark:
+def _attempt_remark(attempt: re.Match[str], text: str) -> Remark:
     number = int(attempt[1])
-    known = attempt[2] or attempt[3]
-    status = int(known) if known else _status_in(text[attempt.end() :])
+    named_status = attempt[2] or attempt[3]
+    status = int(named_status) if named_status else _status_in(text[attempt.end() :])
     failed = f"attempt {number} failed ({f'HTTP {status}' if status else 'no answer'})"
-    again = _AGAIN.search(text)
-    if again:
-        wait = int(again[1]) / 1000 if again[1] else None
+    retrying = _RETRYING.search(text)
+    if retrying:
+        wait = int(retrying[1]) / 1000 if retrying[1] else None
         when = "" if wait is None else f" in {wait:.1f} s"
         return Remark("warning", "retry", f"{failed}; trying again{when}", number, status, wait)
     if _GAVE_UP in text:
@@ -140,7 +143,7 @@ def _about_attempt(attempt: re.Match[str], text: str) -> Remark:
 
 
 def _status_in(text: str) -> int | None:
-    """The quota path names no status; RESOURCE_EXHAUSTED is 429 by definition, UNAVAILABLE 503."""
+    """Find the status in the text. RESOURCE_EXHAUSTED is 429 by definition, UNAVAILABLE is 503."""
     code = _CODE.search(text)
     if code:
         return int(code[1])

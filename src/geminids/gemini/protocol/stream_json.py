@@ -1,4 +1,4 @@
-"""What `--output-format stream-json` prints, exactly as the CLI says it (core/src/output/types.ts)."""
+"""Decode the lines of `--output-format stream-json` (core/src/output/types.ts)."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ __all__ = [
     "ErrorLine",
     "Init",
     "Message",
-    "Odd",
     "ResultLine",
     "Stats",
     "ToolResult",
     "ToolUse",
+    "UnexpectedLine",
     "WireLine",
     "decode_block",
     "decode_line",
@@ -42,7 +42,7 @@ class Init(_Line, tag="init", frozen=True):
 
 
 class Message(_Line, tag="message", frozen=True):
-    """A piece of text; `role` is `user` for the echo of the prompt. Roles are open: a new one must not fail."""
+    """A piece of text. `role` is `user` for the echo of the prompt; unknown roles are accepted."""
 
     role: str
     content: str
@@ -60,7 +60,10 @@ class ToolUse(_Line, tag="tool_use", frozen=True):
 
 
 class ToolResult(_Line, tag="tool_result", frozen=True):
-    """A tool's end. `output` is only what the CLI would display: empty for read_file, absent for write_file."""
+    """The result of a tool call.
+
+    `output` is only what the CLI would display: empty for read_file, absent for write_file.
+    """
 
     tool_id: str
     status: str
@@ -70,7 +73,7 @@ class ToolResult(_Line, tag="tool_result", frozen=True):
 
 
 class ErrorLine(_Line, tag="error", frozen=True):
-    """A warning or an error on the way; never the end of a run."""
+    """A warning or an error during the run; never its end."""
 
     severity: str
     message: str
@@ -78,7 +81,10 @@ class ErrorLine(_Line, tag="error", frozen=True):
 
 
 class ResultLine(_Line, tag="result", frozen=True):
-    """The last line, where the CLI got that far. Its parts are read one by one: none may cost us the rest."""
+    """The last line of a run that finished.
+
+    `error` and `stats` are decoded later, so that a bad value in one does not lose the rest.
+    """
 
     status: str
     timestamp: str = ""
@@ -86,8 +92,8 @@ class ResultLine(_Line, tag="result", frozen=True):
     stats: Any = None
 
 
-class Odd(msgspec.Struct, frozen=True):
-    """A line that is none of these: `why` says what it is (noise, unknown_event, protocol, encoding)."""
+class UnexpectedLine(msgspec.Struct, frozen=True):
+    """A line that is not a valid message; `why` is noise, unknown_event, protocol or encoding."""
 
     why: str
     line: str
@@ -97,11 +103,11 @@ WireLine = Init | Message | ToolUse | ToolResult | ErrorLine | ResultLine
 
 _decoder: msgspec.json.Decoder[WireLine] = msgspec.json.Decoder(WireLine)
 _UNREADABLE = (msgspec.MsgspecError, UnicodeError, RecursionError)
-# strict=False: a raw control character in a string is no reason to lose the rest of it.
+# strict=False accepts raw control characters in strings.
 _reader = json.JSONDecoder(strict=False)
-_BEGINNING = '{"type":'
-_MOST_TRIES = 20
-# Each type, with the fields that a message of it is nothing without.
+_MESSAGE_START = '{"type":'
+_MAX_TRIES = 20
+# The fields of each type that we keep if the other fields cannot be decoded.
 _NEEDED = {
     "init": ("type",),
     "message": ("type", "role", "content"),
@@ -122,7 +128,7 @@ class ModelStats(msgspec.Struct, frozen=True):
 
 
 class Stats(msgspec.Struct, frozen=True):
-    """The sums of one process: all requests of all models, the router's and subagents' included."""
+    """The totals of one process: all requests of all models, including router and subagents."""
 
     total_tokens: int | None = None
     input_tokens: int | None = None
@@ -133,20 +139,23 @@ class Stats(msgspec.Struct, frozen=True):
     models: dict[str, ModelStats] = {}
 
 
-def decode_block(block: bytes) -> list[WireLine | Odd]:
-    """A block of whole lines, in order; a block without oddities is decoded at once. Nothing raises."""
+def decode_block(block: bytes) -> list[WireLine | UnexpectedLine]:
+    """Decode a block of whole lines: all at once if every line is valid, else one by one.
+
+    Never raises.
+    """
     try:
         return _decoder.decode_lines(block)  # type: ignore[return-value]
     except _UNREADABLE:
-        found: list[WireLine | Odd] = []
+        decoded: list[WireLine | UnexpectedLine] = []
         for line in block.split(b"\n"):
             if line.strip():
-                found += decode_line(line)
-        return found
+                decoded += decode_line(line)
+        return decoded
 
 
-def decode_line(line: bytes) -> list[WireLine | Odd]:
-    """One line: mostly one message; two where two objects share a line."""
+def decode_line(line: bytes) -> list[WireLine | UnexpectedLine]:
+    """Decode one line: usually one message, more if several objects share the line."""
     try:
         return [_decoder.decode(line)]
     except _UNREADABLE:
@@ -155,39 +164,43 @@ def decode_line(line: bytes) -> list[WireLine | Odd]:
     if not line:
         return []
     try:
-        return _decode_odd(line.decode())
+        return _decode_unexpected(line.decode())
     except UnicodeDecodeError:
-        # Bad bytes cost the characters that they are in, not the event.
+        # Invalid UTF-8 replaces only the bad characters; the event is kept.
         text = line.decode("utf-8", "replace")
-        return [Odd("encoding", text), *(part for part in _decode_odd(text) if not _is_noise(part))]
+        return [
+            UnexpectedLine("encoding", text),
+            *(part for part in _decode_unexpected(text) if not _is_noise(part)),
+        ]
 
 
-def _is_noise(part: WireLine | Odd) -> bool:
-    return isinstance(part, Odd) and part.why == "noise"
+def _is_noise(part: WireLine | UnexpectedLine) -> bool:
+    return isinstance(part, UnexpectedLine) and part.why == "noise"
 
 
-def _decode_odd(text: str) -> list[WireLine | Odd]:
-    """A line that is not just one message: several objects, text around one, an unknown type, or noise."""
-    found: list[WireLine | Odd] = []
+def _decode_unexpected(text: str) -> list[WireLine | UnexpectedLine]:
+    """Decode a line with several objects, text around an object, an unknown type, or noise."""
+    decoded: list[WireLine | UnexpectedLine] = []
     at = 0
-    tries = _MOST_TRIES
+    tries = _MAX_TRIES
     while at < len(text):
         start = text.find("{", at)
         value, end = _object_at(text, start)
-        if end is None and start >= 0 and tries and not text.startswith(_BEGINNING, start):
-            # That brace was noise. But a message that is cut off is never searched for others: what stands in
-            # it is what it quotes. The tries are bounded, since each may read to the end of the line.
+        if end is None and start >= 0 and tries and not text.startswith(_MESSAGE_START, start):
+            # The brace was noise: look for a message after it. Never search inside a truncated
+            # message, which may quote other messages. The tries are bounded because each may read
+            # to the end of the line.
             tries -= 1
-            start = text.find(_BEGINNING, start)
+            start = text.find(_MESSAGE_START, start)
             value, end = _object_at(text, start)
         noise = (text[at:] if end is None else text[at:start]).strip()
         if noise:
-            found.append(Odd("noise", noise))
+            decoded.append(UnexpectedLine("noise", noise))
         if end is None:
             break
-        found += _typed(text[start:end], value)
+        decoded += _typed(text[start:end], value)
         at = end
-    return found
+    return decoded
 
 
 def _object_at(text: str, start: int) -> tuple[Any, int | None]:
@@ -199,29 +212,30 @@ def _object_at(text: str, start: int) -> tuple[Any, int | None]:
         return None, None
 
 
-def _typed(text: str, value: Any) -> list[WireLine | Odd]:
-    """An object by itself: as it is, or without what cannot be read of it."""
+def _typed(text: str, value: Any) -> list[WireLine | UnexpectedLine]:
+    """Decode one object; if that fails, without the characters or fields that cannot be decoded."""
     kind = value.get("type")
     if not isinstance(kind, str):
-        return [Odd("noise", text)]
+        return [UnexpectedLine("noise", text)]
     if kind not in _NEEDED:
-        return [Odd("unknown_event", text)]
+        return [UnexpectedLine("unknown_event", text)]
     try:
         return [_decoder.decode(text)]
     except _UNREADABLE:
         pass
-    # A half of a surrogate pair (the CLI cuts tool output at any UTF-16 unit, and JSON.stringify escapes what
-    # is left) or a raw control character costs that character; an optional field of a new type, that field.
+    # First replace lone surrogates (the CLI cuts tool output at any UTF-16 unit, and JSON.stringify
+    # escapes the remaining half) and raw control characters; then drop optional fields, one of
+    # which has an unknown type.
     for why, kept in (("encoding", value), ("protocol", {name: value.get(name) for name in _NEEDED[kind]})):
         try:
-            return [Odd(why, text), msgspec.convert(replace_surrogates(kept), WireLine)]
+            return [UnexpectedLine(why, text), msgspec.convert(replace_surrogates(kept), WireLine)]
         except _UNREADABLE:
             pass
-    return [Odd("protocol", text)]
+    return [UnexpectedLine("protocol", text)]
 
 
 def stats_of(raw: Any) -> Stats | None:
-    """The `stats` of a result, as far as they can be read."""
+    """Decode the `stats` of a result; values that are not counts are left out."""
     if not isinstance(raw, dict) or not raw:
         return None
     models = raw.get("models")
@@ -230,7 +244,9 @@ def stats_of(raw: Any) -> Stats | None:
     return Stats(
         **_counts(raw, Stats),
         models={
-            name: ModelStats(**_counts(of, ModelStats)) for name, of in models.items() if isinstance(of, dict)
+            name: ModelStats(**_counts(counts, ModelStats))
+            for name, counts in models.items()
+            if isinstance(counts, dict)
         },
     )
 
@@ -248,7 +264,10 @@ def _is_count(value: Any) -> bool:
 
 
 def error_of(raw: Any) -> tuple[str | None, str] | None:
-    """The type and message of an `error`: an object in every release, a string in one seed document."""
+    """Return type and message of an `error`.
+
+    It is an object in every release, and a string in one seed document.
+    """
     if raw is None:
         return None
     if isinstance(raw, dict):
@@ -259,10 +278,10 @@ def error_of(raw: Any) -> tuple[str | None, str] | None:
 
 
 def text_of(value: Any) -> str:
-    """A JSON value as text: itself where it is text, its JSON else."""
+    """Return a string as it is, and any other JSON value as JSON."""
     if isinstance(value, str):
         return value
     try:
         return msgspec.json.encode(value).decode()
     except RecursionError:
-        return "(a value too deep to be shown)"
+        return "(a value that is nested too deep to show)"

@@ -1,4 +1,4 @@
-"""The CLI's tools by name: what kind each is, how a call reads in one line, which paths it names."""
+"""Tool calls of the CLI: their kind, a one-line title, their paths, their status."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-__all__ = ["NOT_THERE", "kind_of", "paths_of", "status_of", "title_of", "title_told", "told"]
+__all__ = ["NOT_REGISTERED", "acp_title", "denial_text", "kind_of", "paths_of", "status_of", "title_of"]
 
 Kind = Literal[
     "read", "edit", "write", "delete", "move", "search", "execute", "fetch", "think", "plan", "agent", "other"
 ]
 
-# Every built-in tool of every release since 0.11, the renamed ones under both names (GEMINI_CLI.md, section 9).
+# Every built-in tool since 0.11; renamed tools have both names (GEMINI_CLI.md, section 9).
 _KINDS: dict[str, Kind] = {
     "read_file": "read",
     "read_many_files": "read",
@@ -67,41 +67,41 @@ _VERBS = {
     "invoke_agent": "Agent",
     "activate_skill": "Skill",
 }
-# Where the subject stands in the titles of the CLI's own that are whole sentences (core/src/tools/).
-_SUBJECTS_TOLD = {
+# Find the subject in titles of the CLI that are whole sentences (core/src/tools/).
+_SUBJECT_IN_TITLE = {
     "read_many_files": re.compile(r"using patterns:\s*(.+?)\s*\(within target directory", re.DOTALL),
     "web_fetch": re.compile(r'^Processing URLs and instructions from prompt: "(.+)"$', re.DOTALL),
     "google_web_search": re.compile(r'^Searching the web for: "(.+)"$', re.DOTALL),
 }
-# Errors that say "not allowed" rather than "went wrong" (core/src/tools/tool-error.ts).
+# Errors that mean "not allowed" rather than "failed" (core/src/tools/tool-error.ts).
 _DENIED_TYPES = {"policy_violation"}
 _DENIED_TEXTS = (
     "requires user confirmation, which is not supported in non-interactive mode",
     "denied by policy",
 )
 
-# What a denied tool is to the CLI: it has not even told the model of it.
-NOT_THERE = ("tool_not_registered",)
+# The CLI's error for a call of a tool that we denied: it does not offer such a tool to the model.
+NOT_REGISTERED = ("tool_not_registered",)
 
 
-def told(why: str, message: str | None) -> str:
-    """Why a call was refused, with the CLI's own words behind it.
+def denial_text(why: str, message: str | None) -> str:
+    """Join our reason for a denied call and the CLI's error message.
 
-    >>> told("shell is denied", 'Tool "run_shell_command" not found.')
+    >>> denial_text("shell is denied", 'Tool "run_shell_command" not found.')
     'shell is denied (Gemini CLI: Tool "run_shell_command" not found.)'
     """
     return f"{why} (Gemini CLI: {message})" if message else why
 
 
 def kind_of(name: str) -> Kind:
-    """The kind of a tool; `other` for one that we do not know."""
+    """Return the kind of a tool; `other` if the tool is unknown."""
     if name.startswith("tracker_"):
         return "plan"
     return _KINDS.get(name, "other")
 
 
 def paths_of(parameters: Mapping[str, Any]) -> tuple[str, ...]:
-    """The paths that a call names, whatever the release calls them."""
+    """Return the paths in a call's parameters, whose names differ between releases."""
     return tuple(
         value
         for key in _PATH_KEYS
@@ -110,7 +110,7 @@ def paths_of(parameters: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def title_of(name: str, parameters: Mapping[str, Any]) -> str:
-    """One line for people.
+    """Describe a call in one line.
 
     >>> title_of("run_shell_command", {"command": "npm test"}), title_of("read_file", {"file_path": "a.py"})
     ('npm test', 'Read a.py')
@@ -125,17 +125,17 @@ def title_of(name: str, parameters: Mapping[str, Any]) -> str:
     return f"{_VERBS.get(name, name)} {subject}".strip()
 
 
-def title_told(name: str, title: str | None, paths: Sequence[str], cwd: str) -> str:
-    """One line for people where the arguments are not known, as on ACP: by the path, or by the CLI's own title.
+def acp_title(name: str, title: str | None, paths: Sequence[str], cwd: str) -> str:
+    """Describe an ACP call, whose parameters are unknown, by its path or by the CLI's title.
 
-    >>> title_told("write_file", "Writing to a.py", ["/repo/a.py"], "/repo")
+    >>> acp_title("write_file", "Writing to a.py", ["/repo/a.py"], "/repo")
     'Write a.py'
-    >>> title_told("read_many_files", "Will read using patterns:\\na`, `b\\n (within target directory: …", [], "/repo")
+    >>> acp_title("read_many_files", "Will read using patterns:\\na`, `b\\n (within target directory: …", [], "/repo")
     'Read a, b'
     """
     subject = title or ""
-    if name in _SUBJECTS_TOLD and (told := _SUBJECTS_TOLD[name].search(subject)):
-        subject = told[1].replace("`, `", ", ")
+    if name in _SUBJECT_IN_TITLE and (match := _SUBJECT_IN_TITLE[name].search(subject)):
+        subject = match[1].replace("`, `", ", ")
     if name != "run_shell_command" and len(paths) == 1:
         subject = paths[0].removeprefix(f"{cwd}/")
     return title_of(name, {"command": subject})
@@ -144,7 +144,10 @@ def title_told(name: str, title: str | None, paths: Sequence[str], cwd: str) -> 
 def status_of(
     status: str, error_type: str | None, error_message: str | None, output: str | None
 ) -> Literal["ok", "failed", "denied", "cancelled"]:
-    """What became of a call. The CLI calls a blocked command substitution a success: it did not run."""
+    """Return the status of a call.
+
+    The CLI reports a blocked command substitution as a success, but the command did not run.
+    """
     if error_type in _DENIED_TYPES or any(text in (error_message or "") for text in _DENIED_TEXTS):
         return "denied"
     if status == "success":

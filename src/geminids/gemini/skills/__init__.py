@@ -1,1 +1,1 @@
-"""Agent skills: which there are, as the CLI sees them; whether they are sound; adding them for a folder."""
+"""Agent skills: find those that the CLI sees, lint them, and add them to a workspace."""

@@ -1,4 +1,4 @@
-"""Skills put into a workspace, with the owner's word for them, and taken away again."""
+"""Add skills to a workspace as trusted, and remove them."""
 
 from __future__ import annotations
 
@@ -13,18 +13,25 @@ from geminids.config.paths import Places
 from geminids.errors import GeminidsError
 from geminids.gemini.skills.file import read_skill
 from geminids.gemini.skills.lint import Finding, lint_skill
-from geminids.gemini.skills.record import Record, forget, is_vouched, record_of, records_locked, vouch
-from geminids.gemini.skills.tree import copy_tree, look_at
+from geminids.gemini.skills.record import (
+    Record,
+    delete_record,
+    is_trusted,
+    record_of,
+    records_locked,
+    write_record,
+)
+from geminids.gemini.skills.tree import copy_tree, scan_tree
 
 __all__ = ["Added", "add_skill", "remove_skill"]
 
 _NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
-# Hidden, so that the CLI passes over it: a half copied skill is never seen.
+# A hidden name, which the CLI ignores: it never sees an incomplete copy.
 _DRAFT = ".geminids-draft-"
 
 
 class Added(msgspec.Struct, frozen=True):
-    """A skill that is in its place now, and what lint would still say of it (warnings)."""
+    """A skill that was added, and its lint warnings."""
 
     name: str
     folder: str
@@ -32,66 +39,68 @@ class Added(msgspec.Struct, frozen=True):
 
 
 def add_skill(source: str, cwd: str, places: Places, *, force: bool = False) -> Added:
-    """Copy a skill's folder to `<cwd>/.agents/skills/<name>` and write down that the owner vouches for it."""
+    """Copy a skill's folder to `<cwd>/.agents/skills/<name>`, and record it as trusted."""
     folder = os.path.dirname(os.path.abspath(source)) if os.path.isfile(source) else os.path.abspath(source)
     file = os.path.join(folder, "SKILL.md")
     if not os.path.lexists(file):
-        raise GeminidsError(f"{folder} holds no SKILL.md", hint="Name the folder of one skill.")
-    # Its folder may have any name: the copy gets the right one.
-    found = lint_skill(file, in_folder=False)
-    errors = [one for one in found if one.level == "error"]
+        raise GeminidsError(f"{folder} has no SKILL.md", hint="Give the folder of one skill.")
+    # The source folder may have any name: the copy is named after the skill.
+    findings = lint_skill(file, in_folder=False)
+    errors = [finding for finding in findings if finding.level == "error"]
     if errors:
-        lines = "".join(f"\n  {one.file}:{one.line}: {one.message} ({one.code})" for one in errors)
-        raise GeminidsError(f"{folder} is not fit to be added:{lines}", hint="Mend that first.")
+        lines = "".join(f"\n  {error.file}:{error.line}: {error.message} ({error.code})" for error in errors)
+        raise GeminidsError(f"{folder} has errors:{lines}", hint="Fix them first.")
     name = read_skill(file).name
     try:
         with records_locked(places):
-            target = _put(folder, name, cwd, places, force)
+            target = _copy_skill(folder, name, cwd, places, force)
     except OSError as error:
         raise GeminidsError(f"the skill cannot be copied: {error}") from None
-    return Added(name, target, tuple(found))
+    return Added(name, target, tuple(findings))
 
 
 def remove_skill(name: str, cwd: str, places: Places, *, force: bool = False) -> str:
-    """Take a skill out of `<cwd>/.agents/skills`, with the word for it; returns the folder that was there."""
+    """Remove a skill from `<cwd>/.agents/skills`, and its record; return its folder."""
     if not _NAME.fullmatch(name):
         raise GeminidsError(
-            f"{name!r} is not the name of a skill", hint="`geminids skills list` tells the names."
+            f"{name!r} is not the name of a skill", hint="Run `geminids skills list` to see the names."
         )
     target = os.path.join(_skills_folder(cwd), name)
     try:
         with records_locked(places):
             _check_removal(name, target, places, force)
-            forget(target, places)  # first: what is half removed must have no power
-            _take_away(target)
+            delete_record(target, places)  # first: a partly removed skill must not be trusted
+            _remove(target)
     except OSError as error:
         raise GeminidsError(f"{target} cannot be removed: {error}") from None
     return target
 
 
-def _put(source: str, name: str, cwd: str, places: Places, force: bool) -> str:
+def _copy_skill(source: str, name: str, cwd: str, places: Places, force: bool) -> str:
     skills = _skills_folder(cwd)
     target = os.path.join(skills, name)
     if os.path.lexists(target) and not force:
-        hint = "Replace it with --force, or take it away with `geminids skills remove`."
-        raise GeminidsError(f"{target} is there already", hint=hint)
+        hint = "Replace it with --force, or remove it with `geminids skills remove`."
+        raise GeminidsError(f"{target} already exists", hint=hint)
     if os.path.realpath(source) == os.path.realpath(target):
-        vouch(Record(target, look_at(target), source), places)  # no copy: the owner's word for what is there
+        write_record(
+            Record(target, scan_tree(target), source), places
+        )  # already in place: record it as trusted
         return target
     if f"{skills}{os.sep}".startswith(f"{os.path.realpath(source)}{os.sep}"):
-        raise GeminidsError(f"{target} would lie within {source}", hint="Name another folder with --cwd.")
+        raise GeminidsError(f"{target} would be inside {source}", hint="Choose another folder with --cwd.")
     os.makedirs(skills, exist_ok=True)
     if os.path.realpath(skills) != skills:
         raise GeminidsError(
-            f"{skills} is a link, or lies behind one", hint="Make it a folder of the workspace."
+            f"{skills} is a link, or is reached through one", hint="Make it a folder of the workspace."
         )
-    _sweep(skills)
+    _remove_drafts(skills)
     draft = os.path.join(skills, f"{_DRAFT}{os.urandom(4).hex()}")
     try:
         copy_tree(source, draft)
-        tree = look_at(draft)  # of the copy, not of the source: that may change meanwhile
-        vouch(Record(target, tree, source), places)
-        _take_away(target)
+        tree = scan_tree(draft)  # of the copy: the source may have changed meanwhile
+        write_record(Record(target, tree, source), places)
+        _remove(target)
         os.rename(draft, target)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
@@ -99,31 +108,31 @@ def _put(source: str, name: str, cwd: str, places: Places, force: bool) -> str:
 
 
 def _check_removal(name: str, target: str, places: Places, force: bool) -> None:
-    there, record = os.path.lexists(target), record_of(target, places)
-    if not there and record is None:
+    exists, record = os.path.lexists(target), record_of(target, places)
+    if not exists and record is None:
         raise GeminidsError(f"there is no skill {name!r} in {os.path.dirname(target)}")
-    if not there or force:
+    if not exists or force:
         return
     if record is None:
-        hint = "It may be part of the project. Remove it all the same with --force."
-        raise GeminidsError(f"{target} was not put there by `geminids skills add`", hint=hint)
-    if not is_vouched(target, places):
-        hint = "Its changes would be lost. Remove it all the same with --force."
+        hint = "It may be part of the project. Use --force to remove it anyway."
+        raise GeminidsError(f"{target} was not added by `geminids skills add`", hint=hint)
+    if not is_trusted(target, places):
+        hint = "Its changes would be lost. Use --force to remove it anyway."
         raise GeminidsError(f"{target} has changed since it was added", hint=hint)
 
 
-def _take_away(target: str) -> None:
-    """Out of the CLI's sight in one step, then away."""
+def _remove(target: str) -> None:
+    """Hide the folder by a rename, so that the CLI never sees a part of it, then delete it."""
     if os.path.islink(target) or os.path.isfile(target):
         os.unlink(target)
     elif os.path.isdir(target):
-        aside = os.path.join(os.path.dirname(target), f"{_DRAFT}{os.urandom(4).hex()}")
-        os.rename(target, aside)
-        shutil.rmtree(aside)
+        hidden = os.path.join(os.path.dirname(target), f"{_DRAFT}{os.urandom(4).hex()}")
+        os.rename(target, hidden)
+        shutil.rmtree(hidden)
 
 
-def _sweep(skills: str) -> None:
-    """Drafts of adds that were killed; nobody else is at work, for we hold the lock."""
+def _remove_drafts(skills: str) -> None:
+    """Remove the drafts of killed adds. We hold the lock, so no draft is in use."""
     for name in os.listdir(skills):
         if name.startswith(_DRAFT):
             shutil.rmtree(os.path.join(skills, name), ignore_errors=True)
@@ -131,5 +140,5 @@ def _sweep(skills: str) -> None:
 
 def _skills_folder(cwd: str | Path) -> str:
     if not os.path.isdir(cwd):
-        raise GeminidsError(f"{cwd} is not a folder", hint="Name a folder with --cwd.")
+        raise GeminidsError(f"{cwd} is not a folder", hint="Choose a folder with --cwd.")
     return os.path.join(os.path.realpath(cwd), ".agents", "skills")

@@ -1,4 +1,4 @@
-"""The user's extensions that the CLI loads for a folder (its extension manager), as far as their skills need it."""
+"""Find the user's extensions that the CLI loads for a folder, to find their skills."""
 
 from __future__ import annotations
 
@@ -13,31 +13,34 @@ import msgspec
 
 from geminids.gemini.settings_file import Settings
 
-__all__ = ["Extension", "active_extensions", "filled_in"]
+__all__ = ["Extension", "active_extensions", "substitute_variables"]
 
 _NAME = re.compile(r"[a-zA-Z0-9-]+")
 
 
 class Extension(msgspec.Struct, frozen=True):
-    """An extension; `path` is where its files are, which for a linked one is elsewhere."""
+    """An extension. `path` is the folder of its files, for a linked extension the link's target."""
 
     name: str
     path: Path
 
 
 def active_extensions(folder: Path, cwd: str, settings: Settings) -> Iterator[Extension]:
-    """Those that are whole, allowed by the settings and enabled for `cwd`, in the CLI's order."""
+    """Yield the extensions that are valid, allowed by the settings and enabled for `cwd`.
+
+    The order is the CLI's.
+    """
     rules = _object(folder / "extension-enablement.json")
     for name in sorted(os.listdir(folder), key=os.fsencode):
-        found = _extension(folder / name, cwd, settings)
-        if found is not None and _is_enabled(rules.get(found.name), cwd):
-            yield found
+        extension = _extension(folder / name, cwd, settings)
+        if extension is not None and _is_enabled(rules.get(extension.name), cwd):
+            yield extension
 
 
-def filled_in(text: str, values: Mapping[str, str]) -> str:
-    """`${extensionPath}` and its like replaced; what is not known stays.
+def substitute_variables(text: str, values: Mapping[str, str]) -> str:
+    """Replace `${extensionPath}` and other variables; unknown variables stay.
 
-    >>> filled_in("${extensionPath}${/}a ${b}", {"extensionPath": "/x"})
+    >>> substitute_variables("${extensionPath}${/}a ${b}", {"extensionPath": "/x"})
     '/x/a ${b}'
     """
     known = {"/": os.sep, "pathSeparator": os.sep, **values}
@@ -56,7 +59,7 @@ def _extension(folder: Path, cwd: str, settings: Settings) -> Extension | None:
     name = config.get("name")
     if not isinstance(name, str) or not config.get("version"):
         return None
-    name = filled_in(name, {"extensionPath": str(path), "workspacePath": cwd})
+    name = substitute_variables(name, {"extensionPath": str(path), "workspacePath": cwd})
     return Extension(name, path) if _NAME.fullmatch(name) else None
 
 
@@ -78,7 +81,7 @@ def _matches(pattern: object, source: str) -> bool:
 
 
 def _is_enabled(rules: object, cwd: str) -> bool:
-    """The last rule that fits decides: a path, `!` before it to turn off, `*` after it for what is below."""
+    """Apply the last matching rule: a path; `!` before it disables, `*` adds subfolders."""
     overrides = rules.get("overrides") if isinstance(rules, dict) else None
     place = f"{cwd.rstrip('/')}/"
     enabled = True

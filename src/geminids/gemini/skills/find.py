@@ -1,4 +1,4 @@
-"""The agent skills that the CLI sees, tier by tier: which one wins, which is shadowed, which is turned off."""
+"""Find the agent skills that the CLI sees, tier by tier, and which are shadowed or turned off."""
 
 from __future__ import annotations
 
@@ -28,17 +28,18 @@ __all__ = [
 ]
 
 Tier = Literal["built-in", "extension", "user", "user-agents", "workspace", "workspace-agents"]
-# Low to high: of two skills with one name, the later tier's wins.
+# Lowest first: of two skills with the same name, the one in the later tier wins.
 TIERS: tuple[Tier, ...] = ("built-in", "extension", "user", "user-agents", "workspace", "workspace-agents")
 
 _FILE = "SKILL.md"
-_PASSED_OVER = ("node_modules", ".git")
-# The file names of a Mac have no case, and the CLI's search there takes any (glob's `nocase`).
+_IGNORED_FOLDERS = ("node_modules", ".git")
+# On macOS file names are not case-sensitive, and the CLI's search accepts any case (glob's
+# `nocase`).
 _ANY_CASE = sys.platform == "darwin"
 
 
 class Skill(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One skill as the CLI sees it. `off` names the setting that turns it off."""
+    """A skill as the CLI sees it. `off` names the setting that turns it off."""
 
     name: str
     description: str
@@ -46,10 +47,10 @@ class Skill(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tier: Tier
     extension: str | None = None
     shadowed_by: str | None = None
-    """The file of the skill that is taken in its place; between two of one tier that is not certain."""
+    """The file of the skill that the CLI uses instead. Within one tier this is not certain."""
     off: str | None = None
     sure: bool = True
-    """False where its name is written so oddly that the CLI may read another one."""
+    """False if the CLI may read another name than we do."""
 
     @property
     def folder(self) -> str:
@@ -57,33 +58,35 @@ class Skill(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def wins(self) -> bool:
-        """Whether it is the one that its name stands for."""
+        """Whether the CLI uses this skill for its name."""
         return self.shadowed_by is None
 
 
 def find_skills(
     cwd: str | Path, home: Path, *, settings: Settings | None = None, built_in: Path | None = None
 ) -> tuple[Skill, ...]:
-    """Every skill that a run in `cwd` looks at, lowest tier first; `home` is the one that holds `.gemini`.
+    """Return every skill that the CLI considers in `cwd`, lowest tier first.
 
-    `settings` are the home's own: by default the CLI does not read the folder's.
+    `home` is the folder with `.gemini`. `settings` are those of the home: by default the CLI does
+    not read the workspace's settings.
     """
-    here = os.path.realpath(cwd)
-    found: list[Skill] = []
+    workspace = os.path.realpath(cwd)
+    skills: list[Skill] = []
     if built_in is not None:
-        found += _in_folder(built_in, "built-in")
-    found += _of_extensions(home, here, settings or {})
-    found += _in_folder(home / ".gemini/skills", "user")
-    found += _in_folder(home / ".agents/skills", "user-agents")
-    for folder, tier in _workspace_folders(here, home):
-        found += _in_folder(folder, tier)
-    return _with_switches(_with_winners(found), settings or {})
+        skills += _in_folder(built_in, "built-in")
+    skills += _of_extensions(home, workspace, settings or {})
+    skills += _in_folder(home / ".gemini/skills", "user")
+    skills += _in_folder(home / ".agents/skills", "user-agents")
+    for folder, tier in _workspace_folders(workspace, home):
+        skills += _in_folder(folder, tier)
+    return _with_switches(_with_winners(skills), settings or {})
 
 
 def workspace_skills(cwd: str | Path, *, home: Path | None = None) -> tuple[Skill, ...]:
-    """The skills that lie in the folder itself. Where that folder is `home`, they are the user's, and none are told.
+    """Return the skills in the folder itself; none if it is `home`, whose skills are the user's.
 
-    Also told are those that the CLI may see though we cannot read their name: then `name` is empty, `sure` False.
+    This includes skills that the CLI may see although we cannot read their name: `name` is empty
+    and `sure` is False.
     """
     return tuple(
         _skill(head, file, tier)
@@ -93,18 +96,18 @@ def workspace_skills(cwd: str | Path, *, home: Path | None = None) -> tuple[Skil
     )
 
 
-def _workspace_folders(here: str, home: Path | None) -> list[tuple[str, Tier]]:
-    if home is not None and here == os.path.realpath(home):
+def _workspace_folders(workspace: str, home: Path | None) -> list[tuple[str, Tier]]:
+    if home is not None and workspace == os.path.realpath(home):
         return []
     folders: list[tuple[str, Tier]] = [
-        (os.path.join(here, ".gemini", "skills"), "workspace"),
-        (os.path.join(here, ".agents", "skills"), "workspace-agents"),
+        (os.path.join(workspace, ".gemini", "skills"), "workspace"),
+        (os.path.join(workspace, ".agents", "skills"), "workspace-agents"),
     ]
-    return [(folder, tier) for folder, tier in folders if _listed(folder)]
+    return [(folder, tier) for folder, tier in folders if _list_folder(folder)]
 
 
 def built_in_folder(gemini: Gemini) -> Path:
-    """Where a CLI keeps the skills that it brings."""
+    """Return the folder of a CLI's built-in skills."""
     entry = Path(os.path.realpath(gemini.entry))
     if entry.parent.name == "bundle":
         return entry.parent / "builtin"
@@ -112,26 +115,30 @@ def built_in_folder(gemini: Gemini) -> Path:
 
 
 def skill_files(folder: str | Path) -> Iterator[str]:
-    """What the CLI's search finds in a skills folder: `SKILL.md` and `*/SKILL.md`, by links too, hidden ones not."""
+    """Yield what the CLI's search finds in a skills folder: `SKILL.md` and `*/SKILL.md`.
+
+    It follows links and skips hidden folders.
+    """
     folder = os.fspath(folder)
     try:
-        # libuv sorts a listing by bytes and the CLI's glob goes through it backwards, so that of two skills of one
-        # name in one folder the first in the alphabet wins; mostly, for its lookups run side by side.
+        # libuv sorts a listing by bytes, and the CLI's glob walks it backwards. So of two skills
+        # with one name in one folder the alphabetically first usually wins; not always, because the
+        # lookups run concurrently.
         names = sorted(os.listdir(folder), key=os.fsencode, reverse=True)
     except OSError:
         return
-    yield from _named(folder, names)
+    yield from _skill_files_in(folder, names)
     for name in names:
-        if name.startswith(".") or name in _PASSED_OVER:
+        if name.startswith(".") or name in _IGNORED_FOLDERS:
             continue
         inner = os.path.join(folder, name)
         if _ANY_CASE:
-            yield from _named(inner, _listed(inner))
+            yield from _skill_files_in(inner, _list_folder(inner))
         elif os.path.lexists(os.path.join(inner, _FILE)):
             yield os.path.join(inner, _FILE)
 
 
-def _listed(folder: str) -> list[str]:
+def _list_folder(folder: str) -> list[str]:
     try:
         return os.listdir(folder)
     except OSError:
@@ -139,11 +146,11 @@ def _listed(folder: str) -> list[str]:
 
 
 def is_skill_file(name: str) -> bool:
-    """Whether the CLI's search takes a file of this name."""
+    """Whether the CLI's search accepts a file with this name."""
     return name.lower() == _FILE.lower() if _ANY_CASE else name == _FILE
 
 
-def _named(folder: str, names: Iterable[str]) -> Iterator[str]:
+def _skill_files_in(folder: str, names: Iterable[str]) -> Iterator[str]:
     yield from (os.path.join(folder, name) for name in names if is_skill_file(name))
 
 
@@ -165,7 +172,7 @@ def _skill(head: SkillHead, file: str, tier: Tier) -> Skill:
 def _of_extensions(home: Path, cwd: str, settings: Settings) -> Iterator[Skill]:
     if not os.path.isdir(home / ".gemini/extensions"):
         return
-    from geminids.gemini.skills.extensions import active_extensions, filled_in
+    from geminids.gemini.skills.extensions import active_extensions, substitute_variables
 
     for extension in active_extensions(home / ".gemini/extensions", cwd, settings):
         values = {"extensionPath": str(extension.path), "workspacePath": cwd}
@@ -173,21 +180,21 @@ def _of_extensions(home: Path, cwd: str, settings: Settings) -> Iterator[Skill]:
             yield msgspec.structs.replace(
                 skill,
                 extension=extension.name,
-                name=filled_in(skill.name, values),
-                description=filled_in(skill.description, values),
+                name=substitute_variables(skill.name, values),
+                description=substitute_variables(skill.description, values),
             )
 
 
-def _with_winners(found: list[Skill]) -> list[Skill]:
-    winners = {skill.name: skill.file for skill in found}
+def _with_winners(skills: list[Skill]) -> list[Skill]:
+    winners = {skill.name: skill.file for skill in skills}
     return [
         skill if winners[skill.name] == skill.file
         else msgspec.structs.replace(skill, shadowed_by=winners[skill.name])
-        for skill in found
+        for skill in skills
     ]  # fmt: skip
 
 
-def _with_switches(found: list[Skill], settings: Settings) -> tuple[Skill, ...]:
+def _with_switches(skills: list[Skill], settings: Settings) -> tuple[Skill, ...]:
     switches = settings.get("skills")
     switches = switches if isinstance(switches, dict) else {}
     off = "skills.enabled" if switches.get("enabled") is False else None
@@ -199,4 +206,4 @@ def _with_switches(found: list[Skill], settings: Settings) -> tuple[Skill, ...]:
     def switch(skill: Skill) -> str | None:
         return off or ("skills.disabled" if skill.name.lower() in names else None)
 
-    return tuple(msgspec.structs.replace(skill, off=switch(skill)) for skill in found)
+    return tuple(msgspec.structs.replace(skill, off=switch(skill)) for skill in skills)

@@ -1,4 +1,4 @@
-"""Which skills a path names, and what of a folder of skills the CLI passes over."""
+"""Lint every skill at a path, and report skills that the CLI ignores."""
 
 from __future__ import annotations
 
@@ -12,51 +12,51 @@ from geminids.gemini.skills.lint import Finding, finding, lint_skill
 
 __all__ = ["lint_path", "shadowed_findings"]
 
-_DEEPEST = 4
+_MAX_DEPTH = 4
 _COLLECTIONS = (".gemini/skills", ".agents/skills")
 
 
 def lint_path(path: str) -> list[Finding]:
-    """Lint what is there: a SKILL.md, the folder of one skill, a folder of skills, or a workspace that has some."""
+    """Lint a SKILL.md, the folder of one skill, a folder of skills, or a workspace with skills."""
     path = os.path.normpath(path)
     if os.path.isfile(path):
-        return _named_file(path)
+        return _lint_file(path)
     if not os.path.isdir(path):
         raise GeminidsError(
-            f"{path} is not there", hint="Name a SKILL.md, a skill's folder or a folder of skills."
+            f"{path} does not exist", hint="Give a SKILL.md, a skill's folder or a folder of skills."
         )
     inner = [os.path.join(path, name) for name in _COLLECTIONS if os.path.isdir(os.path.join(path, name))]
     if inner:
-        return [found for folder in inner for found in _collection(folder)]
+        return [violation for folder in inner for violation in _lint_collection(folder)]
     if os.path.basename(os.path.abspath(path)) != "skills" and _skill_file(path):
-        return _one(path)
-    return list(_collection(path))
+        return _lint_folder(path)
+    return list(_lint_collection(path))
 
 
 def shadowed_findings(skills: Sequence[Skill]) -> Iterator[Finding]:
-    """A warning for each skill that another tier's, or its neighbour's, is taken for."""
+    """Yield a warning for each skill that another skill with the same name replaces."""
     for skill in skills:
         if skill.shadowed_by is not None:
-            yield finding(skill.file, 1, "shadowed", f"the CLI takes {skill.shadowed_by} for {skill.name!r}")
+            yield finding(skill.file, 1, "shadowed", f"the CLI uses {skill.shadowed_by} for {skill.name!r}")
 
 
-def _named_file(path: str) -> list[Finding]:
+def _lint_file(path: str) -> list[Finding]:
     if is_skill_file(os.path.basename(path)):
         return lint_skill(path)
     if os.path.basename(path).lower() == "skill.md":
         return [_wrong_case(path)]
     raise GeminidsError(
-        f"{path} is no SKILL.md", hint="Name a SKILL.md, a skill's folder or a folder of skills."
+        f"{path} is not a SKILL.md", hint="Give a SKILL.md, a skill's folder or a folder of skills."
     )
 
 
-def _one(folder: str) -> list[Finding]:
+def _lint_folder(folder: str) -> list[Finding]:
     file = _skill_file(folder)
     assert file is not None
     return lint_skill(file) if is_skill_file(os.path.basename(file)) else [_wrong_case(file)]
 
 
-def _collection(folder: str) -> Iterator[Finding]:
+def _lint_collection(folder: str) -> Iterator[Finding]:
     seen = list(skill_files(folder))
     owners: dict[str, str] = {}
     for file in seen:
@@ -69,12 +69,12 @@ def _collection(folder: str) -> Iterator[Finding]:
         if head.why is None and owners[head.name] != file:
             other = os.path.basename(os.path.dirname(owners[head.name]))
             yield finding(
-                file, 1, "shadowed", f"{other} has the name {head.name!r} too: the CLI takes one of them"
+                file, 1, "shadowed", f"{other} also has the name {head.name!r}: the CLI uses one of them"
             )
-    yield from _passed_over(folder, {os.path.dirname(file) for file in seen})
+    yield from _ignored_folders(folder, {os.path.dirname(file) for file in seen})
 
 
-def _passed_over(folder: str, seen: set[str]) -> Iterator[Finding]:
+def _ignored_folders(folder: str, seen: set[str]) -> Iterator[Finding]:
     for name in sorted(os.listdir(folder)):
         inner = os.path.join(folder, name)
         if inner in seen or not os.path.isdir(inner):
@@ -87,26 +87,28 @@ def _passed_over(folder: str, seen: set[str]) -> Iterator[Finding]:
         elif file:
             yield finding(file, 1, "passed-over-folder", f"the folder is named {name}", unseen=True)
         elif not name.startswith("."):
-            deeper = list(_deeper(inner, _DEEPEST))
-            yield from deeper
-            if not deeper:
-                yield finding(inner, 1, "no-skill-file", "holds no SKILL.md", unseen=True)
+            nested = list(_nested_skills(inner, _MAX_DEPTH))
+            yield from nested
+            if not nested:
+                yield finding(inner, 1, "no-skill-file", "has no SKILL.md", unseen=True)
 
 
-def _deeper(folder: str, levels: int) -> Iterator[Finding]:
+def _nested_skills(folder: str, levels: int) -> Iterator[Finding]:
     for name in sorted(os.listdir(folder)) if levels else ():
         inner = os.path.join(folder, name)
         if not os.path.isdir(inner) or os.path.islink(inner):
             continue
         file = _skill_file(inner)
         if file:
-            yield finding(file, 1, "too-deep", "lies too deep, the CLI looks one folder deep", unseen=True)
+            yield finding(
+                file, 1, "too-deep", "is too deep, the CLI searches only one folder deep", unseen=True
+            )
         else:
-            yield from _deeper(inner, levels - 1)
+            yield from _nested_skills(inner, levels - 1)
 
 
 def _skill_file(folder: str) -> str | None:
-    """The SKILL.md of a folder; where there is none, one in another case."""
+    """Return the SKILL.md of a folder, else a file that differs only in case."""
     try:
         names = [name for name in os.listdir(folder) if name.lower() == "skill.md"]
     except OSError:
@@ -116,4 +118,4 @@ def _skill_file(folder: str) -> str | None:
 
 
 def _wrong_case(file: str) -> Finding:
-    return finding(file, 1, "wrong-case", "must be named SKILL.md, in this case", unseen=True)
+    return finding(file, 1, "wrong-case", "must be named exactly SKILL.md", unseen=True)

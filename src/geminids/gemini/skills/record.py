@@ -1,4 +1,4 @@
-"""Which workspace skills were added by `geminids skills add` and are unchanged, and which are not trusted."""
+"""Trusted workspace skills: those that `geminids skills add` recorded and that are unchanged."""
 
 from __future__ import annotations
 
@@ -14,32 +14,33 @@ from geminids.config.flock import FileLock
 from geminids.config.paths import Places, private_dir, write_private
 from geminids.errors import GeminidsError
 from geminids.gemini.skills.find import Skill, workspace_skills
-from geminids.gemini.skills.tree import Tree, look_at
+from geminids.gemini.skills.tree import Tree, scan_tree
 
 __all__ = [
     "Record",
-    "forget",
-    "is_vouched",
+    "delete_record",
+    "is_trusted",
     "record_of",
     "records_locked",
+    "trusted_skills",
     "untrusted_skills",
-    "vouch",
-    "vouched_skills",
+    "write_record",
 ]
 
 
 class Record(msgspec.Struct, frozen=True):
-    """A skill folder (its real path) and what was in it when the owner added it."""
+    """A skill folder (its real path), and its contents when it was added."""
 
     folder: str
     tree: Tree
     source: str
 
 
-def vouched_skills(cwd: str | Path, places: Places) -> frozenset[str]:
-    """The skill folders of this workspace that are byte for byte what was added. Fast where nothing ever was.
+def trusted_skills(cwd: str | Path, places: Places) -> frozenset[str]:
+    """Return the skill folders of this workspace that have not changed since they were added.
 
-    The folders are real paths, as `Skill.folder` of a workspace skill is.
+    The folders are real paths, like `Skill.folder` of a workspace skill. Fast if no skill was ever
+    added.
     """
     if not _folder(places).is_dir():
         return frozenset()
@@ -49,22 +50,22 @@ def vouched_skills(cwd: str | Path, places: Places) -> frozenset[str]:
     except OSError:
         return frozenset()
     folders = (os.path.join(skills, name) for name in names)
-    return frozenset(folder for folder in folders if is_vouched(folder, places))
+    return frozenset(folder for folder in folders if is_trusted(folder, places))
 
 
-def is_vouched(folder: str, places: Places) -> bool:
-    """Whether this skill folder was added by its owner and has not changed since; a link never is."""
+def is_trusted(folder: str, places: Places) -> bool:
+    """Whether this skill folder was added and has not changed since; always False for a link."""
     record = record_of(folder, places)
     if record is None or os.path.realpath(folder) != record.folder:
         return False
     try:
-        return look_at(folder, record.tree) == record.tree
+        return scan_tree(folder, record.tree) == record.tree
     except OSError:
         return False
 
 
 def record_of(folder: str, places: Places) -> Record | None:
-    """What was written down of this folder, if anything."""
+    """Return the record of this folder, if any."""
     try:
         record = msgspec.json.decode(_file(folder, places).read_bytes(), type=Record)
     except (OSError, msgspec.MsgspecError):
@@ -72,23 +73,23 @@ def record_of(folder: str, places: Places) -> Record | None:
     return record if record.folder == folder else None
 
 
-def vouch(record: Record, places: Places) -> None:
-    """Write it down, for the owner's eyes only, whole or not at all."""
+def write_record(record: Record, places: Places) -> None:
+    """Write a record atomically; only the owner can read it."""
     write_private(_file(record.folder, places), msgspec.json.encode(record))
 
 
-def forget(folder: str, places: Places) -> None:
-    """Take the word back."""
+def delete_record(folder: str, places: Places) -> None:
+    """Delete the record of a folder, if any."""
     _file(folder, places).unlink(missing_ok=True)
 
 
 @contextmanager
 def records_locked(places: Places) -> Iterator[None]:
-    """One at a time adds or removes skills."""
+    """Lock the records: only one process at a time adds or removes skills."""
     file = private_dir(_folder(places)) / ".lock"
     lock = FileLock.take(file, wait=60)
     if lock is None:
-        raise GeminidsError(f"{file} is held by another process", hint="Try again later.")
+        raise GeminidsError(f"another process has locked {file}", hint="Try again later.")
     with closing(lock):
         yield
 
@@ -98,29 +99,32 @@ def _folder(places: Places) -> Path:
 
 
 def _file(folder: str, places: Places) -> Path:
-    # Not hashlib, as in home.py; a record tells its folder in full, so that a clash is seen.
+    # crc32 instead of hashlib, as in home.py. A record stores its folder, so a collision is
+    # detected.
     data = os.fsencode(folder)
     return _folder(places) / f"{zlib.crc32(data):08x}{zlib.crc32(data[::-1]):08x}.json"
 
 
 def untrusted_skills(cwd: str | Path, places: Places, *, home: Path | None = None) -> tuple[Skill, ...]:
-    """The skills to turn off by name, since nobody vouches for what the CLI would take. Fast where there are none.
+    """Return the untrusted workspace skills that the CLI would use: turn them off by name.
 
-    One without a certain name (`sure` is False) cannot be turned off by it: all skills must be, or the run refused.
+    A skill with an uncertain name (`sure` is False) cannot be turned off by name: turn off all
+    skills, or reject the run. Fast if the workspace has no skills.
     """
-    found = workspace_skills(cwd, home=home)
-    if not found:
+    skills = workspace_skills(cwd, home=home)
+    if not skills:
         return ()
-    vouched = vouched_skills(cwd, places)
-    strange = [skill for skill in found if skill.folder not in vouched]
-    # What was added lies in .agents, which outranks .gemini: there, a namesake harms nobody.
-    strange_names = {skill.name.lower() for skill in strange if skill.tier == "workspace-agents"}
-    added_names = {skill.name for skill in found if skill.folder in vouched}
+    trusted = trusted_skills(cwd, places)
+    untrusted = [skill for skill in skills if skill.folder not in trusted]
+    # Added skills are in .agents, which outranks .gemini: an untrusted skill of the same name in
+    # .gemini is never used.
+    untrusted_names = {skill.name.lower() for skill in untrusted if skill.tier == "workspace-agents"}
+    trusted_names = {skill.name for skill in skills if skill.folder in trusted}
     return tuple(
         skill
-        for skill in strange
+        for skill in untrusted
         if skill.tier == "workspace-agents"
         or not skill.sure
-        or skill.name not in added_names
-        or skill.name.lower() in strange_names
+        or skill.name not in trusted_names
+        or skill.name.lower() in untrusted_names
     )

@@ -1,4 +1,4 @@
-"""The files of one skill folder: what they are together, and a copy of them that is whole or not there."""
+"""The files of a skill folder: list, hash and copy them."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import msgspec
 
 from geminids.errors import GeminidsError
 
-__all__ = ["Tree", "copy_tree", "leaves", "look_at", "outward_links"]
+__all__ = ["Tree", "copy_tree", "leaves", "links_outside", "scan_tree"]
 
-# It belongs to the place where a skill was made, not to the skill.
-_LEFT_OUT = ".git"
+# The skill's repository, which is not part of the skill.
+_EXCLUDED = ".git"
 
 
 class Tree(msgspec.Struct, frozen=True):
-    """What a folder holds. `sha256` covers names, kinds, links, executable bits and every byte."""
+    """The contents of a folder. `sha256` covers names, kinds, links, executable bits and bytes."""
 
     files: int
     size: int
@@ -30,7 +30,7 @@ class Tree(msgspec.Struct, frozen=True):
 
 
 class Leaf(msgspec.Struct, frozen=True):
-    """One thing in a folder that is no folder; `path` is relative, with `/`."""
+    """A directory entry that is not a folder. `path` is relative, with `/`."""
 
     path: str
     full: str
@@ -39,7 +39,7 @@ class Leaf(msgspec.Struct, frozen=True):
 
 
 def leaves(folder: str, under: str = "") -> Iterator[Leaf]:
-    """All of it in a fixed order, links not followed. Raises OSError."""
+    """Yield all entries in a fixed order, without following links. Raises OSError."""
     for name in sorted(os.listdir(os.path.join(folder, under)), key=os.fsencode):
         path = f"{under}/{name}" if under else name
         full = os.path.join(folder, path)
@@ -50,16 +50,16 @@ def leaves(folder: str, under: str = "") -> Iterator[Leaf]:
             yield Leaf(path, full, status.st_mode, status.st_size)
 
 
-def look_at(folder: str, expected: Tree | None = None) -> Tree:
-    """What is in the folder. Where even count and size are not what was expected, no byte is read."""
-    found = list(leaves(folder))
-    tree = Tree(len(found), sum(leaf.size for leaf in found))
+def scan_tree(folder: str, expected: Tree | None = None) -> Tree:
+    """Count and hash the files of a folder; no hash if count or size differ from `expected`."""
+    files = list(leaves(folder))
+    tree = Tree(len(files), sum(leaf.size for leaf in files))
     if expected is not None and tree != expected.without_digest:
         return tree
-    import hashlib  # imported late: it loads OpenSSL, and most folders hold no skill that was added
+    import hashlib  # imported late: it loads OpenSSL, and most folders have no added skill
 
     digest = hashlib.sha256()
-    for leaf in found:
+    for leaf in files:
         kind, data = _bytes_of(leaf)
         digest.update(b"%s %d " % (kind, len(data)) + os.fsencode(leaf.path) + b"\0" + data)
     return msgspec.structs.replace(tree, sha256=digest.hexdigest())
@@ -74,23 +74,23 @@ def _bytes_of(leaf: Leaf) -> tuple[bytes, bytes]:
         return (b"program" if leaf.mode & stat.S_IXUSR else b"file"), file.read()
 
 
-def outward_links(folder: str) -> list[str]:
-    """Links that lead out of the folder, or that would after a copy: relative paths."""
+def links_outside(folder: str) -> list[str]:
+    """Return the relative paths of links that point outside the folder, or would after a copy."""
     inside = os.path.realpath(folder)
-    found = []
+    links = []
     for leaf in leaves(folder):
-        if stat.S_ISLNK(leaf.mode) and leaf.path.split("/")[0] != _LEFT_OUT:
-            end = os.path.realpath(leaf.full)
-            if os.path.isabs(os.readlink(leaf.full)) or not end.startswith(inside + os.sep):
-                found.append(leaf.path)
-    return found
+        if stat.S_ISLNK(leaf.mode) and leaf.path.split("/")[0] != _EXCLUDED:
+            target = os.path.realpath(leaf.full)
+            if os.path.isabs(os.readlink(leaf.full)) or not target.startswith(inside + os.sep):
+                links.append(leaf.path)
+    return links
 
 
 def copy_tree(source: str, target: str) -> None:
-    """Copy files and links, without `.git`; `target` must not be there. Anything else is refused."""
+    """Copy files and links, except `.git`, to a new folder. Other kinds of files are errors."""
     os.mkdir(target)
     for leaf in leaves(source):
-        if leaf.path.split("/")[0] == _LEFT_OUT:
+        if leaf.path.split("/")[0] == _EXCLUDED:
             continue
         to = os.path.join(target, leaf.path)
         os.makedirs(os.path.dirname(to), exist_ok=True)

@@ -11,7 +11,7 @@ import msgspec
 
 from geminids.events.model import AnyEvent, Event
 from geminids.gemini.protocol.journal.lenient import UNREADABLE
-from geminids.gemini.protocol.stream_json import Odd, decode_line
+from geminids.gemini.protocol.stream_json import UnexpectedLine, decode_line
 from geminids.run.recordings.stream_json import events_of_stream
 
 __all__ = ["Kind", "Readable", "Recording", "kind_of_line", "open_recording"]
@@ -108,7 +108,7 @@ def kind_of_line(line: bytes) -> Kind | None:
         return "events"
     except UNREADABLE:
         pass
-    if any(not isinstance(part, Odd) for part in decode_line(line)):
+    if any(not isinstance(part, UnexpectedLine) for part in decode_line(line)):
         return "stream-json"
     return "session" if line == b"{" or _is_of_session(line) else None
 

@@ -14,8 +14,8 @@ from geminids.gemini.protocol.outcome.judge import Ending, Evidence, cut_off, ju
 from geminids.gemini.protocol.stream_json import (
     Init,
     Message,
-    Odd,
     Stats,
+    UnexpectedLine,
     WireLine,
     decode_block,
     error_of,
@@ -46,7 +46,7 @@ class _Reading:
     def __init__(self) -> None:
         self._recorder = RunRecorder()
         self._stream = StreamTranslator(self._recorder, Redactor())
-        self._opening: list[WireLine | Odd] = []
+        self._opening: list[WireLine | UnexpectedLine] = []
         self._recorder.run_id = ""
         self._began: int | None = None
         self._latest = 0
@@ -60,7 +60,7 @@ class _Reading:
             return self._translate(lines)
         # The prompt is repeated behind the first line, and the first event tells it.
         self._opening += lines
-        return [] if all(isinstance(line, Init | Odd) for line in self._opening) else self._open()
+        return [] if all(isinstance(line, Init | UnexpectedLine) for line in self._opening) else self._open()
 
     def finish(self) -> list[Event]:
         opened = self._open() if self._began is None else []
@@ -71,8 +71,8 @@ class _Reading:
     def _open(self) -> list[Event]:
         lines, self._opening = self._opening, []
         init = next((line for line in lines if isinstance(line, Init)), Init())
-        said = next((line for line in lines if not isinstance(line, Init | Odd)), None)
-        stamps = (_ms(line.timestamp) for line in lines if not isinstance(line, Odd))
+        said = next((line for line in lines if not isinstance(line, Init | UnexpectedLine)), None)
+        stamps = (_ms(line.timestamp) for line in lines if not isinstance(line, UnexpectedLine))
         self._began = self._latest = next((at for at in stamps if at is not None), 0)
         self._recorder.run_id = self._recorder.run_id or "run-0"
         started = self._recorder.make_started(
@@ -88,7 +88,7 @@ class _Reading:
         self._recorder.accumulate([started])
         return [started, *self._translate(lines)]
 
-    def _translate(self, lines: Sequence[WireLine | Odd]) -> list[Event]:
+    def _translate(self, lines: Sequence[WireLine | UnexpectedLine]) -> list[Event]:
         batch: list[Event] = []
         latest = self._latest
         for event in self._stream.translate(lines):

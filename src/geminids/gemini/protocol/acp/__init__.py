@@ -1,1 +1,1 @@
-"""The messages of the Agent Client Protocol."""
+"""Encode and decode messages of the Agent Client Protocol."""

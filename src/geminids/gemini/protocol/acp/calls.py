@@ -1,4 +1,4 @@
-"""Requests and answers of the Agent Client Protocol."""
+"""Requests that we send over the Agent Client Protocol, and their results."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ PROTOCOL = 1
 
 
 class _Out(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Fields in the protocol's spelling."""
+    """Base of outgoing messages: fields are encoded in camelCase."""
 
 
 class ClientInfo(_Out, frozen=True, kw_only=True):
@@ -51,7 +51,7 @@ class ClientInfo(_Out, frozen=True, kw_only=True):
 
 
 class Initialize(_Out, frozen=True, kw_only=True, omit_defaults=False):
-    """We offer neither our file system nor terminals: the CLI's own tools do their own work."""
+    """We offer no file system and no terminals, so the CLI's tools access them directly."""
 
     client_info: ClientInfo
     client_capabilities: dict[str, Any] = {}
@@ -63,7 +63,7 @@ class ApiKey(_Out, frozen=True, kw_only=True):
 
 
 class Authenticate(_Out, frozen=True, kw_only=True, omit_defaults=False):
-    """The key for the sessions that are opened from now on (acpRpcDispatcher.ts)."""
+    """Set the API key for sessions that are opened from now on (acpRpcDispatcher.ts)."""
 
     meta: ApiKey = msgspec.field(name="_meta")
     method_id: str = "gemini-api-key"
@@ -145,25 +145,25 @@ _encoder = msgspec.json.Encoder()
 
 
 def encode_call(number: int, call: Call | str) -> bytes:
-    """A request of ours; a bare name is a method without parameters."""
+    """Encode a request. A string is a method without parameters."""
     method = call if isinstance(call, str) else _METHODS[type(call)]
     params: Any = {} if isinstance(call, str) else call
     return _line({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
 
 
 def encode_note(note: Cancel) -> bytes:
-    """A message that gets no answer."""
+    """Encode a notification, which gets no response."""
     return _line({"jsonrpc": "2.0", "method": _METHODS[type(note)], "params": note})
 
 
 def encode_answer(number: Any, option: str | None) -> bytes:
-    """Our answer to a request for permission: the option that was chosen, or None for a turn that is cancelled."""
+    """Encode the response to a permission request; `option` is None if the turn is cancelled."""
     outcome = {"outcome": "cancelled"} if option is None else {"outcome": "selected", "optionId": option}
     return _line({"jsonrpc": "2.0", "id": number, "result": {"outcome": outcome}})
 
 
 def encode_error(number: Any, code: int, message: str) -> bytes:
-    """Our answer to a request that we do not serve."""
+    """Encode the error response to a request that we do not support."""
     return _line({"jsonrpc": "2.0", "id": number, "error": {"code": code, "message": message}})
 
 
@@ -171,7 +171,7 @@ def _line(message: dict[str, Any]) -> bytes:
     try:
         return _encoder.encode(message) + b"\n"
     except UnicodeEncodeError:
-        # A lone surrogate (a file name that is no UTF-8) costs that character, as on the headless lane.
+        # Replace lone surrogates (from file names that are not UTF-8), as in a headless run.
         text = json.dumps(msgspec.to_builtins(message), ensure_ascii=False)
         return text.encode("utf-8", "replace") + b"\n"
 
@@ -180,31 +180,31 @@ _T = TypeVar("_T")
 
 
 class Stopped(msgspec.Struct, frozen=True, kw_only=True):
-    """How a prompt ended."""
+    """The result of `session/prompt`."""
 
     reason: str = msgspec.field(name="stopReason")
 
 
 class Opened(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A session that was made. `models` says which model it has."""
+    """The result of `session/new`."""
 
     session_id: str
     models: Any = None
 
     @property
     def model(self) -> str | None:
-        """The model that the session has until another one is set."""
+        """The session's model until another one is set."""
         model = self.models.get("currentModelId") if isinstance(self.models, dict) else None
         return model if isinstance(model, str) else None
 
 
 def stopped_of(result: bytes | msgspec.Raw) -> Stopped:
-    """How a prompt ended; raises `msgspec.DecodeError` for what says nothing of it."""
+    """Decode the result of `session/prompt`. Raises `msgspec.DecodeError`."""
     return _read(result, Stopped)
 
 
 def opened_of(result: bytes | msgspec.Raw) -> Opened:
-    """The session that was made; raises `msgspec.DecodeError`."""
+    """Decode the result of `session/new`. Raises `msgspec.DecodeError`."""
     return _read(result, Opened)
 
 

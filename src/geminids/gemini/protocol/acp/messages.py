@@ -1,6 +1,6 @@
-"""What a Gemini CLI says that speaks the Agent Client Protocol: JSON-RPC, one message a line.
+"""Decode messages of Gemini CLI in the Agent Client Protocol: JSON-RPC, one message per line.
 
-Names and kinds are plain text: a new one must not cost the message.
+Names and kinds are plain strings, so that a message with an unknown one can still be decoded.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = [
 
 
 class _In(msgspec.Struct, frozen=True, kw_only=True, rename="camel", gc=False):
-    """Fields in the protocol's spelling; what we do not know is passed over."""
+    """Base of incoming messages: fields are camelCase; unknown fields are ignored."""
 
 
 class RpcError(_In, frozen=True, kw_only=True):
@@ -43,7 +43,7 @@ class RpcError(_In, frozen=True, kw_only=True):
 
 
 class ToolCall(_In, frozen=True, kw_only=True):
-    """A tool call as updates and requests tell it: any part may be missing."""
+    """A tool call in an update or a permission request; any field may be missing."""
 
     tool_call_id: str
     title: str | None = None
@@ -54,20 +54,20 @@ class ToolCall(_In, frozen=True, kw_only=True):
 
     @property
     def paths(self) -> tuple[str, ...]:
-        return tuple(path for one in _dicts(self.locations) if (path := _string(one, "path")))
+        return tuple(path for location in _dicts(self.locations) if (path := _string(location, "path")))
 
     @property
     def text(self) -> str | None:
-        """The text among the contents."""
-        blocks = [one.get("content") for one in _dicts(self.content) if one.get("type") == "content"]
+        """The joined text of the content blocks; None without text."""
+        blocks = [item.get("content") for item in _dicts(self.content) if item.get("type") == "content"]
         texts = [text for block in blocks if (text := _string(block, "text")) is not None]
         return "".join(texts) if texts else None
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """Where a shell tool would run, if it says so; what it says otherwise is where the CLI itself runs.
+        """The folder that a shell tool runs in; empty if it runs where the CLI runs.
 
-        More than one where the name of the folder, or the model's own words behind it, are made to be misread.
+        Several candidates if the folder's name or the model's description contains brackets.
         """
         text = self.text or ""
         if not text.startswith(_IN):
@@ -82,12 +82,12 @@ class ToolCall(_In, frozen=True, kw_only=True):
 
     @property
     def diffs(self) -> tuple[tuple[str, str | None, str], ...]:
-        """Path, old text and new text of each change among the contents."""
-        found = (one for one in _dicts(self.content) if one.get("type") == "diff")
+        """Path, old text and new text of each diff in the content."""
+        diffs = (item for item in _dicts(self.content) if item.get("type") == "diff")
         return tuple(
-            (path, _string(one, "oldText"), _string(one, "newText") or "")
-            for one in found
-            if (path := _string(one, "path"))
+            (path, _string(diff, "oldText"), _string(diff, "newText") or "")
+            for diff in diffs
+            if (path := _string(diff, "path"))
         )
 
 
@@ -98,7 +98,7 @@ class PermissionOption(_In, frozen=True, kw_only=True):
 
 
 class Permission(_In, frozen=True, kw_only=True):
-    """The agent asks whether it may."""
+    """The parameters of a permission request."""
 
     session_id: str
     tool_call: ToolCall
@@ -115,7 +115,7 @@ class Update(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to a request of ours."""
+    """The response to one of our requests."""
 
     id: Any
     result: msgspec.Raw
@@ -123,7 +123,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Note(msgspec.Struct, frozen=True, kw_only=True):
-    """A request of the agent's, to be answered by its id."""
+    """A request from the agent; we respond with its id."""
 
     id: Any
     method: str
@@ -131,7 +131,7 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Unknown(msgspec.Struct, frozen=True, kw_only=True):
-    """A line that is no message of this protocol, or an update that nobody knows."""
+    """A line that is not a message of this protocol, or an unknown update."""
 
     why: Literal["noise", "protocol", "unknown_update"]
     line: str
@@ -141,12 +141,12 @@ class Unknown(msgspec.Struct, frozen=True, kw_only=True):
 Message = Update | Answer | Note | Unknown
 
 _SHOWN = 2000
-# A shell tool of the CLI's in words: `[in src] (what the model says of it) [background]`.
+# The CLI describes a shell call as `[in src] (the model's description) [background]`.
 _IN, _BACKGROUND = "[in ", " [background]"
 _LONGEST_PATH = 4200
 _CHUNKS = ("agent_message_chunk", "agent_thought_chunk", "user_message_chunk")
 _TOOLS = ("tool_call", "tool_call_update")
-# In the protocol and no news: what commands there are, which mode it is in, what the session is called.
+# Known updates that we ignore: available commands, current mode, session title, options.
 QUIET = ("available_commands_update", "current_mode_update", "session_info_update", "config_option_update")
 
 
@@ -183,7 +183,7 @@ _error: msgspec.json.Decoder[RpcError | None] = msgspec.json.Decoder(RpcError | 
 
 
 def decode_lines(block: bytes) -> list[Message]:
-    """The messages of whole lines; no line, however odd, raises."""
+    """Decode a block of whole lines. Never raises."""
     return [_decoded(line) for line in block.split(b"\n") if line.strip()]
 
 
@@ -192,7 +192,7 @@ def _decoded(line: bytes) -> Message:
         return _message(line)
     except UNREADABLE:
         pass
-    # Half of a surrogate pair (the CLI cuts texts at any UTF-16 unit) costs that character, and not the message.
+    # Replace lone surrogates, then decode again: the CLI cuts texts at any UTF-16 unit.
     value = value_of(line)
     if not isinstance(value, dict) or not value.keys() & {"method", "id"}:
         return Unknown(why="noise", line=_shown(line))
@@ -234,12 +234,12 @@ def _note(message: _Envelope) -> Note:
         try:
             permission = _permission.decode(message.params)
         except msgspec.ValidationError:
-            pass  # it is answered all the same: the agent waits for that
+            pass  # we respond anyway, because the agent waits for a response
     return Note(id=message.id, method=message.method or "", permission=permission)
 
 
 def _error_of(raw: msgspec.Raw) -> RpcError | None:
-    """The error of an answer, whatever it looks like: whoever waits must be told."""
+    """Decode the error of a response; if that fails, use its text, because a caller waits."""
     try:
         return _error.decode(raw)
     except msgspec.ValidationError:
@@ -252,9 +252,9 @@ def _shown(line: bytes) -> str:
 
 
 def _dicts(value: Any) -> list[dict[str, Any]]:
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def _string(value: Any, name: str) -> str | None:
-    found = value.get(name) if isinstance(value, dict) else None
-    return found if isinstance(found, str) else None
+    text = value.get(name) if isinstance(value, dict) else None
+    return text if isinstance(text, str) else None

@@ -1,1 +1,1 @@
-"""The records of a session file."""
+"""Read session files: records, messages, and the conversation that they produce."""

@@ -1,4 +1,4 @@
-"""Records that are not quite what the CLI's types say: read as far as they can be."""
+"""Decode records that do not match the CLI's types, as far as possible."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ __all__ = ["UNREADABLE", "one_line", "replace_surrogates", "struct_of", "value_o
 UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
 _BOM = b"\xef\xbb\xbf"
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_MOST_DIGITS = 1000
+_MAX_DIGITS = 1000
 T = TypeVar("T", bound=msgspec.Struct)
 
 
 def value_of(line: bytes) -> Any:
-    """The JSON value of a line, or None. What JSON.parse takes is taken: half surrogates, bad UTF-8, any number."""
+    """Decode a line of JSON, or return None.
+
+    Accepts what JSON.parse accepts: lone surrogates, invalid UTF-8, any number.
+    """
     try:
         return msgspec.json.decode(line)
     except UNREADABLE:
@@ -31,25 +34,25 @@ def value_of(line: bytes) -> Any:
 
 
 def one_line(value: Any) -> bytes:
-    """A JSON value on one line."""
+    """Encode a JSON value on one line."""
     return msgspec.json.encode(value)
 
 
 def struct_of(kind: type[T], value: dict[str, Any], **known: Any) -> T:
-    """The struct of an object; a field whose value has another type than it should is left at its default."""
+    """Convert an object to a struct. A field with a value of the wrong type keeps its default."""
     try:
         fields: dict[str, Any] = dict(known)
         for field in msgspec.structs.fields(kind):
             if field.encode_name in value and field.name not in fields:
-                kept = _fitting(value[field.encode_name], field.type)
-                if kept is not msgspec.UNSET:
-                    fields[field.name] = kept
+                converted = _convert(value[field.encode_name], field.type)
+                if converted is not msgspec.UNSET:
+                    fields[field.name] = converted
         return kind(**fields)
     except RecursionError:
         return kind(**known)
 
 
-def _fitting(value: Any, kind: Any) -> Any:
+def _convert(value: Any, kind: Any) -> Any:
     if kind is msgspec.Raw:
         return msgspec.Raw(one_line(value))
     try:
@@ -77,7 +80,7 @@ def _is_count(value: Any) -> bool:
 
 
 def replace_surrogates(value: Any) -> Any:
-    """The JSON value with U+FFFD for each half of a surrogate pair, which UTF-8 cannot encode."""
+    """Replace each lone surrogate, which UTF-8 cannot encode, with U+FFFD."""
     if isinstance(value, str):
         return value if value.isascii() else _SURROGATE.sub("\ufffd", value)
     if isinstance(value, dict):
@@ -90,5 +93,5 @@ def _refuse(constant: str) -> Any:
 
 
 def _integer(digits: str) -> int | float:
-    # Python refuses to read thousands of digits; JavaScript says Infinity.
-    return int(digits) if len(digits) < _MOST_DIGITS else float(digits)
+    # Python refuses to parse thousands of digits; JavaScript returns Infinity.
+    return int(digits) if len(digits) < _MAX_DIGITS else float(digits)

@@ -1,4 +1,4 @@
-"""One message of a session file, and whose words it holds."""
+"""One message of a session file, and who wrote it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from geminids.gemini.protocol.journal.lenient import value_of
 
 __all__ = ["NO_RAW", "Message", "Thought", "Tokens", "ToolCall"]
 
-# Parts that are no text; a message with one of them says something all the same.
+# Parts that are not text. A message with one of them is not empty.
 _OTHER_PARTS = (
     "thought",
     "videoMetadata",
@@ -22,13 +22,14 @@ _OTHER_PARTS = (
     "inlineData",
 )
 _INJECTED = ("<session_context>", "<hook_context>")
-# `raw` is decoded from the name that would make a line no message at all: another value than this one tells it.
+# `raw` is decoded from `$rewindTo`, a field that a message never has: any other value means that
+# the line is not a message.
 NO_RAW = b"{}"
 _NULL = msgspec.Raw(b"null")
 
 
 class Thought(msgspec.Struct, frozen=True, gc=False):
-    """A summary of what the model thought before it spoke."""
+    """A summary of the model's thoughts before its answer."""
 
     subject: str = ""
     description: str = ""
@@ -36,7 +37,7 @@ class Thought(msgspec.Struct, frozen=True, gc=False):
 
 
 class Tokens(msgspec.Struct, frozen=True, gc=False):
-    """The tokens of one API request. `input` has the cached ones in it, `output` has not the thinking."""
+    """The tokens of one API request. `input` includes `cached`; `output` excludes `thoughts`."""
 
     input: int = 0
     output: int = 0
@@ -47,7 +48,7 @@ class Tokens(msgspec.Struct, frozen=True, gc=False):
 
 
 class ToolCall(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    """A tool call. `result` is what the model was told: a list of parts, None while the tool runs."""
+    """A tool call. `result` is what the model received: a list of parts, None while it runs."""
 
     id: str = ""
     name: str = ""
@@ -62,12 +63,12 @@ class ToolCall(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
     @property
     def result_display(self) -> Any:
-        """What the CLI would show: a text, or an object like the diff of an edit. Decoded when it is asked for."""
+        """What the CLI would show, decoded lazily: text, or an object such as an edit's diff."""
         return value_of(bytes(self.shown))
 
 
 class Message(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    """One message of a conversation. `raw` is its JSON, on one line, with the fields that we do not know too."""
+    """One message of a conversation. `raw` is its JSON on one line, including unknown fields."""
 
     id: str
     type: str = ""
@@ -82,48 +83,48 @@ class Message(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
     @property
     def original(self) -> dict[str, Any]:
-        """The message as it stands in the file."""
+        """The message as the file has it."""
         value = value_of(self.raw)
         return value if isinstance(value, dict) else {}
 
     @property
     def parts(self) -> list[Any]:
-        """The content as a list, whatever it stands as."""
+        """The content as a list; a single value becomes a list of one."""
         return self.content if isinstance(self.content, list) else [self.content]
 
     @property
     def text(self) -> str:
-        """What is text in the content."""
+        """The text in the content."""
         if isinstance(self.content, str):
             return self.content
         return "".join(map(_text_of, self.parts))
 
     @property
     def is_tool_results(self) -> bool:
-        """Results of tools, told to the model: since 0.54 a message of their own, with type `user`."""
+        """Whether it holds tool results; since 0.54 these are a separate message of type `user`."""
         if self.type != "user" or isinstance(self.content, str):
             return False
         return any(isinstance(part, dict) and "functionResponse" in part for part in self.parts)
 
     @property
     def is_injected(self) -> bool:
-        """Written by the CLI in the user's name: the session's context, or what a hook had to say."""
+        """Whether the CLI wrote it in the user's name: session context, or a hook's output."""
         if self.type != "user":
             return False
         text = self.text.strip()
         if text.startswith("<hook_context>"):
-            # A SessionStart hook's words stand before the user's prompt, in one message.
+            # The output of a SessionStart hook comes before the user's prompt, in the same message.
             return text.endswith("</hook_context>") or "</hook_context>" not in text
         return text.startswith("<session_context>")
 
     @property
     def is_prompt(self) -> bool:
-        """What the user said."""
+        """Whether it is a prompt of the user."""
         return self.type == "user" and not self.is_tool_results and not self.is_injected
 
     @property
     def is_resumable(self) -> bool:
-        """What the CLI calls content: a session without any such message is not resumed, and is deleted."""
+        """Whether the CLI counts it as content; it deletes a session that has no content."""
         text = self.text.strip() or any(map(_is_other, self.parts))
         if self.type == "user":
             return bool(text) and not (isinstance(text, str) and text.startswith(("/", "?", *_INJECTED)))
@@ -132,7 +133,7 @@ class Message(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
 def _text_of(part: Any) -> str:
     if isinstance(part, dict):
-        # In a checkpoint the thoughts stand among the parts too.
+        # In a checkpoint, the parts include thoughts.
         part = None if part.get("thought") else part.get("text")
     return part if isinstance(part, str) else ""
 

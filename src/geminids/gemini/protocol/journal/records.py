@@ -1,4 +1,4 @@
-"""The records of session files, exactly as the CLI writes them (core/src/services/chatRecordingTypes.ts)."""
+"""Decode the records of session files (core/src/services/chatRecordingTypes.ts)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = [
 
 
 class Header(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    """What is known about a session. A legacy file on one line is a header with all its messages in it."""
+    """The metadata of a session. A legacy file on one line is a header with all messages."""
 
     session_id: str = ""
     project_hash: str = ""
@@ -46,14 +46,14 @@ class Header(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
 
 class Set(msgspec.Struct, frozen=True, gc=False):
-    """`$set`: the fields of the header that change; with `messages`, the whole conversation from here on."""
+    """`$set`: changes fields of the header; `messages` replaces the whole conversation."""
 
     fields: dict[str, Any]
     messages: list[Message] | None = None
 
 
 class Rewind(msgspec.Struct, frozen=True, gc=False):
-    """`$rewindTo`: that message and all behind it are taken back; all there is, where no message has that id."""
+    """`$rewindTo`: removes this message and all after it; all messages if the id is unknown."""
 
     message_id: str
 
@@ -69,7 +69,9 @@ _attach = msgspec.structs.force_setattr
 
 
 def decode_record(line: bytes) -> Record | None:
-    """One line of a `.jsonl` session file, or a legacy file on one; None for what is no record. Never raises.
+    """Decode a line of a `.jsonl` session file, or a legacy file that is one line.
+
+    Returns None if the line is not a record. Never raises.
 
     >>> decode_record(b'{"id":"m1","type":"user","content":"hi","timestamp":""}').text
     'hi'
@@ -84,13 +86,13 @@ def decode_record(line: bytes) -> Record | None:
 
 
 def may_be_record(line: bytes) -> bool:
-    """Whether a line is worth a closer look: most lines of a legacy file are not."""
+    """Quick check before decoding: most lines of a legacy file cannot be a record."""
     bare = line.strip()
     return bare.endswith(b"}") and bare.startswith((b"{", b"\xef\xbb\xbf"))
 
 
 def update_in(line: bytes) -> tuple[dict[str, Any], list[msgspec.Raw] | None] | None:
-    """The fields and the undecoded messages of a `$set` as the CLI writes it, None for another line."""
+    """Return the fields and the undecoded messages of a `$set` line; None for any other line."""
     try:
         record = _update.decode(line)
         changes = record.pop("$set")
@@ -110,7 +112,7 @@ def _set_of(fields: dict[str, Any], items: list[msgspec.Raw] | None) -> Set:
 
 
 def decode_message(text: bytes) -> Message | None:
-    """A message by itself, on any number of lines; None for what has no id."""
+    """Decode a message on any number of lines; None if it has no id."""
     if (message := _plain_message(_on_one_line(text))) is not None:
         return message
     value = value_of(text)
@@ -118,7 +120,7 @@ def decode_message(text: bytes) -> Message | None:
 
 
 def decode_legacy_message(text: bytes) -> Message | None:
-    """A message of a legacy file, where it needs no id; None for what is no object."""
+    """Decode a message of a legacy file, which needs no id; None if it is not an object."""
     if (message := decode_message(text)) is not None:
         return message
     value = value_of(text)
@@ -144,7 +146,7 @@ def _plain_message(line: bytes) -> Message | None:
 
 
 def record_of(value: Any) -> Record | None:
-    """What a JSON value is, in the order in which the CLI asks."""
+    """Classify a JSON value, checking in the same order as the CLI."""
     if not isinstance(value, dict):
         return None
     if isinstance(value.get("$rewindTo"), str):
@@ -162,7 +164,7 @@ def record_of(value: Any) -> Record | None:
 
 
 def message_of(value: dict[str, Any]) -> Message:
-    """A message from its JSON object, whatever is in it."""
+    """Convert a JSON object to a message, even if fields have wrong types."""
     raw = one_line(value)
     try:
         message = _message.decode(raw)
@@ -173,7 +175,7 @@ def message_of(value: dict[str, Any]) -> Message:
 
 
 def messages_in(value: dict[str, Any]) -> list[Message] | None:
-    """The messages of a checkpoint or of a whole conversation, None where there is no list of them."""
+    """Return the messages of a checkpoint or a whole conversation; None if it has no list."""
     messages = value.get("messages")
     if not isinstance(messages, list):
         return None
@@ -183,11 +185,11 @@ def messages_in(value: dict[str, Any]) -> list[Message] | None:
 
 
 def without_messages(value: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a header alone."""
+    """Return the fields of a header without its messages."""
     return {name: inner for name, inner in value.items() if name != "messages"}
 
 
 def header_of(value: dict[str, Any]) -> Header:
-    """A header from its JSON object, with the messages that stand in it."""
+    """Convert a JSON object to a header, with its messages."""
     fields = without_messages(value)
     return struct_of(Header, fields, messages=messages_in(value), fields=fields)

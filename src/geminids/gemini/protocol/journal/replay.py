@@ -1,4 +1,4 @@
-"""A session file's records to the conversation that they leave (the CLI's loadConversationRecord)."""
+"""Build the conversation from a session file's records (the CLI's loadConversationRecord)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from geminids.gemini.protocol.journal.records import (
 __all__ = [
     "Block",
     "Conversation",
-    "Thread",
+    "MessageOrder",
     "blocks",
     "header_from",
     "legacy_conversation",
@@ -37,32 +37,32 @@ _items: msgspec.json.Decoder[list[msgspec.Raw]] = msgspec.json.Decoder(list[msgs
 
 
 class Conversation(msgspec.Struct, frozen=True):
-    """A session as it stands at the end. `header` is None where the CLI would not know the file for a session."""
+    """A session after its last record. `header` is None if the CLI would not accept the file."""
 
     header: Header | None
     messages: list[Message]
 
 
-class Thread(Generic[T]):
-    """What stands at each message's place. Every step costs what it adds, however many are taken back."""
+class MessageOrder(Generic[T]):
+    """Messages in conversation order, with rewind. Each change is O(1) amortized."""
 
     def __init__(self) -> None:
-        self.places: dict[str, T] = {}
+        self.by_id: dict[str, T] = {}
 
-    def put(self, message_id: str, what: T) -> None:
-        """A new message comes last; one whose id is known takes that one's place."""
-        self.places[message_id] = what
+    def put(self, message_id: str, value: T) -> None:
+        """Append a new message, or replace the message with this id."""
+        self.by_id[message_id] = value
 
     def rewind(self, message_id: str) -> None:
-        """Take back a message and all behind it; all there is, where its id is not known."""
-        if message_id not in self.places:
-            self.places.clear()
-        while self.places and self.places.popitem()[0] != message_id:
+        """Remove a message and all after it; all messages if the id is unknown."""
+        if message_id not in self.by_id:
+            self.by_id.clear()
+        while self.by_id and self.by_id.popitem()[0] != message_id:
             pass
 
 
 def replay(lines: Iterable[bytes]) -> Conversation:
-    """The conversation in the lines of a session file of any release. Never raises.
+    """Build the conversation from the lines of a session file of any release. Never raises.
 
     >>> first = b'{"id":"m1","type":"user","content":"helo"}'
     >>> again = b'{"id":"m1","type":"user","content":"hello"}'
@@ -70,71 +70,70 @@ def replay(lines: Iterable[bytes]) -> Conversation:
     ['hello']
     """
     kept = list(lines)
-    thread: Thread[Message] = Thread()
+    order: MessageOrder[Message] = MessageOrder()
     fields: dict[str, Any] = {}
     for line in kept:
         record = decode_record(line)
         if record is not None:
-            _apply(record, thread, fields)
+            _apply(record, order, fields)
     header = header_from(fields)
     if header is None:
         legacy = legacy_conversation(b"\n".join(kept))
         if legacy is not None:
             return legacy
-    return Conversation(header, list(thread.places.values()))
+    return Conversation(header, list(order.by_id.values()))
 
 
-def _apply(record: Record, thread: Thread[Message], fields: dict[str, Any]) -> None:
+def _apply(record: Record, order: MessageOrder[Message], fields: dict[str, Any]) -> None:
     if isinstance(record, Message):
-        thread.put(record.id, record)
+        order.put(record.id, record)
     elif isinstance(record, Rewind):
-        thread.rewind(record.message_id)
+        order.rewind(record.message_id)
     else:
         fields.update(record.fields)
         if isinstance(record, Set) and record.messages is not None:
-            thread.places.clear()
+            order.by_id.clear()
         for message in record.messages or ():
-            thread.put(message.id, message)
+            order.put(message.id, message)
 
 
 def header_from(fields: dict[str, Any]) -> Header | None:
-    """The header that all lines together give, None where it names no session or no project."""
+    """Build the header from the fields of all lines; None without a session id or project hash."""
     if not fields.get("sessionId") or not fields.get("projectHash"):
         return None
     return header_of(fields)
 
 
-def legacy_conversation(whole: bytes) -> Conversation | None:
-    """A file that is one JSON object (to 0.38), None for another one."""
-    fields, items = _taken_apart(whole)
+def legacy_conversation(content: bytes) -> Conversation | None:
+    """Read a file that is one JSON object (up to 0.38); None for any other file."""
+    fields, items = _split_legacy(content)
     if "sessionId" not in fields:
         return None
     messages = [message for item in items if (message := decode_legacy_message(item)) is not None]
     return Conversation(header_of(fields), messages)
 
 
-def _taken_apart(whole: bytes) -> tuple[dict[str, Any], Iterator[bytes]]:
-    """The header's fields, and each message by itself."""
+def _split_legacy(content: bytes) -> tuple[dict[str, Any], Iterator[bytes]]:
+    """Return the header's fields, and the JSON of each message."""
     try:
-        parts = _parts.decode(whole)
+        parts = _parts.decode(content)
         items = _items.decode(parts.pop("messages", b"[]"))
         return {name: msgspec.json.decode(part) for name, part in parts.items()}, map(bytes, items)
     except UNREADABLE:
-        value = value_of(whole)
+        value = value_of(content)
     if not isinstance(value, dict):
         return {}, iter(())
     messages = value.get("messages")
-    found = messages if isinstance(messages, list) else []
-    return without_messages(value), map(one_line, found)
+    return without_messages(value), map(one_line, messages if isinstance(messages, list) else [])
 
 
-# A text has no line break in it, so a line like this is always the bracket that it looks like.
+# JSON strings contain no line breaks, so a line like these is always a real bracket.
 _FIRST, _LAST, _LAST_BUT_MORE = b"    {", b"    }", b"    },"
 _MESSAGES, _END = b'  "messages": [', b"  ]"
 
 
 class Block(msgspec.Struct, frozen=True, gc=False):
-    """A piece of the file: a whole message, or a line around the messages."""
+    """A part of the file: a whole message, or a line around the messages."""
 
     offset: int
     text: bytes
@@ -142,7 +141,7 @@ class Block(msgspec.Struct, frozen=True, gc=False):
 
 
 def blocks(lines: Iterable[bytes]) -> Iterator[Block]:
-    """The pieces of a file as the CLI writes it; a message that is cut off is a piece that is none."""
+    """Split an indented legacy file into blocks. A truncated message has `is_message` False."""
     inside, offset, start = False, 0, 0
     held: list[bytes] = []
     for line in lines:
@@ -165,7 +164,7 @@ def blocks(lines: Iterable[bytes]) -> Iterator[Block]:
 
 
 def skeleton(text: bytes) -> dict[str, Any] | None:
-    """What stands around the messages, each of which is `null` in it; None where that is no session."""
+    """Decode the file with `null` for each message; None if the rest is not a session."""
     try:
         value = msgspec.json.decode(text)
     except UNREADABLE:

@@ -1,4 +1,4 @@
-"""Session files of any size, message by message: one pass finds what is left, a second one reads it."""
+"""Stream session files of any size: a first pass locates the messages, a second reads them."""
 
 from __future__ import annotations
 
@@ -23,17 +23,23 @@ from geminids.gemini.protocol.journal.records import (
     update_in,
     without_messages,
 )
-from geminids.gemini.protocol.journal.replay import Thread, blocks, header_from, legacy_conversation, skeleton
+from geminids.gemini.protocol.journal.replay import (
+    MessageOrder,
+    blocks,
+    header_from,
+    legacy_conversation,
+    skeleton,
+)
 
 __all__ = ["Journal", "open_journal", "subagent_files"]
 
 _BUFFER = 128 * 1024
-# Where a message stands: the offset of its line, and in a checkpoint its number there too.
+# Position of a message: the offset of its line; in a checkpoint, also its index there.
 Place = int | tuple[int, int]
 
 
 class _Mark(msgspec.Struct, frozen=True, gc=False, rename={"rewind": "$rewindTo"}):
-    """As much of a line as says what it is; the rest is passed over."""
+    """The fields of a line that identify its kind; other fields are skipped."""
 
     id: Any = None
     rewind: Any = None
@@ -43,14 +49,14 @@ _mark: msgspec.json.Decoder[_Mark] = msgspec.json.Decoder(_Mark)
 
 
 class Journal(msgspec.Struct, frozen=True):
-    """A session file that was gone through once. `messages` can be iterated again and again."""
+    """A session file after the first pass. `messages` can be iterated repeatedly."""
 
     header: Header | None
     messages: Iterable[Message]
 
 
 class _Lines(msgspec.Struct, frozen=True):
-    """The messages of a `.jsonl` file that are left, in their order."""
+    """The remaining messages of a `.jsonl` file, in order."""
 
     path: Path
     places: list[Place]
@@ -66,9 +72,9 @@ class _Lines(msgspec.Struct, frozen=True):
                 else:
                     if held[0] != offset:
                         held = (-1, None)
-                        held = (offset, _listed(_line_at(file, offset)))
+                        held = (offset, _messages_at(_line_at(file, offset)))
                     message = _nth(held[1], number)
-                # None: the file has changed since.
+                # None if the file has changed since the first pass.
                 if message is not None:
                     yield message
 
@@ -89,31 +95,34 @@ class _Blocks(msgspec.Struct, frozen=True):
 
 
 def open_journal(path: Path) -> Journal:
-    """Read the header of a session file of any release; its messages are streamed. Raises OSError, and nothing else."""
-    thread: Thread[Place] = Thread()
+    """Read the header of a session file of any release; its messages are streamed.
+
+    Raises only OSError.
+    """
+    order: MessageOrder[Place] = MessageOrder()
     fields: dict[str, Any] = {}
     with path.open("rb", _BUFFER) as file:
         offset = 0
         while line := file.readline():
-            _note(line, offset, thread, fields)
+            _apply_line(line, offset, order, fields)
             offset += len(line)
-            line = b""  # a checkpoint is long: not two of them at once
+            line = b""  # free it: a checkpoint is long, so never hold two lines at once
         header = header_from(fields)
         if header is not None:
-            return Journal(header, _Lines(path, list(thread.places.values())))
+            return Journal(header, _Lines(path, list(order.by_id.values())))
         file.seek(0)
         legacy = _legacy(file, path)
         if legacy is not None:
             return legacy
         file.seek(0)
-        whole = legacy_conversation(file.read())
-    if whole is not None:
-        return Journal(whole.header, whole.messages)
-    return Journal(None, _Lines(path, list(thread.places.values())))
+        conversation = legacy_conversation(file.read())
+    if conversation is not None:
+        return Journal(conversation.header, conversation.messages)
+    return Journal(None, _Lines(path, list(order.by_id.values())))
 
 
-def _note(line: bytes, offset: int, thread: Thread[Place], fields: dict[str, Any]) -> None:
-    """What a line does to the conversation, with its place in the file for what is in it."""
+def _apply_line(line: bytes, offset: int, order: MessageOrder[Place], fields: dict[str, Any]) -> None:
+    """Apply a line to the conversation; messages are stored as positions in the file."""
     if not line.startswith(b"{") and not may_be_record(line):
         return None
     try:
@@ -123,39 +132,39 @@ def _note(line: bytes, offset: int, thread: Thread[Place], fields: dict[str, Any
             return None
     else:
         if isinstance(mark.rewind, str):
-            return thread.rewind(mark.rewind)
+            return order.rewind(mark.rewind)
         if isinstance(mark.id, str):
-            return thread.put(mark.id, offset)
+            return order.put(mark.id, offset)
     if line.startswith(b'{"$set":{') and (update := update_in(line)) is not None:
         changed, items = update
         fields.update(changed)
         if items is not None:
-            thread.places.clear()
+            order.by_id.clear()
             for number, item in enumerate(items):
                 if (message_id := _id_of(item)) is not None:
-                    thread.put(message_id, (offset, number))
+                    order.put(message_id, (offset, number))
         return None
-    return _note_odd(line, offset, thread, fields)
+    return _apply_record(line, offset, order, fields)
 
 
-def _note_odd(line: bytes, offset: int, thread: Thread[Place], fields: dict[str, Any]) -> None:
+def _apply_record(line: bytes, offset: int, order: MessageOrder[Place], fields: dict[str, Any]) -> None:
     record = decode_record(line)
     if isinstance(record, Message):
-        thread.put(record.id, offset)
+        order.put(record.id, offset)
     elif isinstance(record, Rewind):
-        thread.rewind(record.message_id)
+        order.rewind(record.message_id)
     elif record is not None:
         fields.update(record.fields)
         if isinstance(record, Set) and record.messages is not None:
-            thread.places.clear()
+            order.by_id.clear()
         for number, message in enumerate(record.messages or ()):
-            thread.put(message.id, (offset, number))
+            order.put(message.id, (offset, number))
 
 
 def _id_of(item: msgspec.Raw) -> str | None:
     try:
-        found = _mark.decode(item).id
-        return found if isinstance(found, str) else None
+        message_id = _mark.decode(item).id
+        return message_id if isinstance(message_id, str) else None
     except UNREADABLE:
         message = decode_message(bytes(item))
         return None if message is None else message.id
@@ -166,8 +175,8 @@ def _line_at(file: BinaryIO, offset: int) -> bytes:
     return file.readline()
 
 
-def _listed(line: bytes) -> list[msgspec.Raw] | list[Message]:
-    """The messages of a checkpoint, undecoded where that can be."""
+def _messages_at(line: bytes) -> list[msgspec.Raw] | list[Message]:
+    """Return the messages of a checkpoint, undecoded if possible."""
     if line.startswith(b'{"$set":{') and (update := update_in(line)) is not None:
         return update[1] or []
     record = decode_record(line)
@@ -180,7 +189,7 @@ def _nth(listed: list[Any], number: int) -> Message | None:
 
 
 def _legacy(file: BinaryIO, path: Path) -> Journal | None:
-    """An indented legacy file; None for what is not just so, which is then read whole."""
+    """Open an indented legacy file; None if its layout differs, then the caller reads it whole."""
     places: list[tuple[int, int]] = []
     around: list[bytes] = []
     for block in blocks(file):
@@ -203,7 +212,10 @@ def _object(text: bytes) -> Any:
 
 
 def subagent_files(session_file: Path, session_id: str) -> list[Path]:
-    """The files of a session's subagents (0.39 and newer), oldest first: `chats/<session id>/<id>.jsonl`."""
+    """Return the files of a session's subagents, oldest first.
+
+    Since 0.39 they are `chats/<session id>/<id>.jsonl`.
+    """
     if not session_id:
         return []
     folder = session_file.parent / re.sub(r"[^a-zA-Z0-9_-]", "_", session_id)

@@ -1,4 +1,4 @@
-"""The API's errors as the CLI tells them: one message, an exit code that is the status mod 256, a stack."""
+"""Classify API errors by the CLI's message, its exit code (the status mod 256) and its stack."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from geminids.outcome import Failure, FailureKind
 __all__ = ["api_failure", "http_status_of", "sentence_of"]
 
 _CODE = re.compile(r'"code":\s*(\d{3})\b')
-_TOLD = re.compile(r"^\s*(?:cause: \{ )?(?:status|code): (\d{3})\b", re.MULTILINE)
+_STATUS_IN_STACK = re.compile(r"^\s*(?:cause: \{ )?(?:status|code): (\d{3})\b", re.MULTILINE)
 _WRAPPED = re.compile(r"\[API Error: (.*?)\]?\s*(?:\n|$)", re.DOTALL)
 _AFTER = re.compile(
     r"(?:retry (?:after|in)|reset after)\s+(?:(\d+)h)?(?:(\d+)m(?!s))?(?:([\d.]+)\s*s)?", re.IGNORECASE
@@ -27,52 +27,52 @@ _NETWORK = re.compile(
     r"fetch failed|terminated|ECONN|ENOTFOUND|EAI_AGAIN|ETIMEDOUT|EPIPE|UND_ERR|socket|other side closed|network",
     re.IGNORECASE,
 )
-_UNREACHED = re.compile(r"fetch failed|ECONNREFUSED|ENOTFOUND|EAI_AGAIN|UND_ERR_CONNECT", re.IGNORECASE)
-_GARBAGE = re.compile(r"JSON|Unexpected token|Incomplete", re.IGNORECASE)
-# Releases before about 0.60 put no more than this into the result for an error that is no JSON of the API's.
-_NO_WORDS = "An unknown error occurred."
-_ON_STDERR = re.compile(r"gemini-client-error-[^/\n]*?\.json (?:\w*Error: )?(\S[^\n]*)")
+_UNREACHABLE = re.compile(r"fetch failed|ECONNREFUSED|ENOTFOUND|EAI_AGAIN|UND_ERR_CONNECT", re.IGNORECASE)
+_INVALID_JSON = re.compile(r"JSON|Unexpected token|Incomplete", re.IGNORECASE)
+# Releases before about 0.60 report only this for an error that is not JSON from the API.
+_UNKNOWN_ERROR = "An unknown error occurred."
+_MESSAGE_IN_STDERR = re.compile(r"gemini-client-error-[^/\n]*?\.json (?:\w*Error: )?(\S[^\n]*)")
 # process.exit(status) keeps the low eight bits (cli/src/utils/errors.ts).
-_OF_EXIT_CODE = {
+_STATUS_BY_EXIT_CODE = {
     status & 0xFF: status for status in (400, 401, 403, 408, 409, 413, 429, 499, 500, 501, 502, 503, 504)
 }
-# A quota that is back so soon is one by the minute, whatever the CLI calls it.
-_SOON = 120.0
+# A quota that returns within this time is a per-minute quota, whatever the CLI calls it.
+_SOON_SECONDS = 120.0
 # core/src/utils/googleQuotaErrors.ts calls these terminal.
-_LASTING = 300.0
-_USED_UP = re.compile(
+_LASTING_SECONDS = 300.0
+_EXHAUSTED = re.compile(
     r"limit:\s*0(?!\d|\.\d)|exhausted your capacity|capacity exceeded|MODEL_CAPACITY_EXHAUSTED", re.IGNORECASE
 )
-_LONGEST = 500
+_MAX_SENTENCE = 500
 
 
 def http_status_of(message: str, exit_code: int | None, stderr: str) -> int | None:
-    """The HTTP status, from where it can be had: message, exit code, the class or the fields of the stack."""
-    told = _CODE.search(message)
-    if told:
-        return int(told[1])
-    if exit_code in _OF_EXIT_CODE:
-        return _OF_EXIT_CODE[exit_code]
+    """Find the HTTP status in the message, the exit code, or the stack's error class and fields."""
+    code = _CODE.search(message)
+    if code:
+        return int(code[1])
+    if exit_code in _STATUS_BY_EXIT_CODE:
+        return _STATUS_BY_EXIT_CODE[exit_code]
     if "ModelNotFoundError" in stderr:
         return 404
-    fields = _TOLD.findall(stderr)
+    fields = _STATUS_IN_STACK.findall(stderr)
     if fields:
         return int(fields[-1])
     return 429 if _QUOTA.search(stderr) else None
 
 
 def api_failure(message: str, exit_code: int | None, stderr: str, *, status: int | None = None) -> Failure:
-    """The failure behind an `[API Error: …]`; `status` where it is known from elsewhere."""
+    """Classify an `[API Error: …]`. Pass `status` if it is already known."""
     if status is None:
         status = http_status_of(message, exit_code, stderr)
-    if _NO_WORDS in message and (found := _ON_STDERR.findall(stderr)):
-        message = found[-1]
+    if _UNKNOWN_ERROR in message and (messages := _MESSAGE_IN_STDERR.findall(stderr)):
+        message = messages[-1]
     everything = f"{message}\n{stderr}"
     retry_after = _retry_after(everything)
     kind, retryable = _kind(status, message, everything, retry_after)
     return Failure(
         kind=kind,
-        message=_told(kind, status, sentence_of(message)),
+        message=_readable(kind, status, sentence_of(message)),
         retryable=retryable,
         hint=hint_for(kind, status),
         retry_after=retry_after if kind in ("quota_minute", "quota_day", "server") else None,
@@ -90,25 +90,30 @@ def _kind(
     if status == 404:
         return "model_not_found", False
     if status == 429:
-        return ("quota_day", False) if _lasts(message, everything, retry_after) else ("quota_minute", True)
+        return (
+            ("quota_day", False) if _is_lasting(message, everything, retry_after) else ("quota_minute", True)
+        )
     if status is not None and status >= 500:
         return "server", True
     if status in (408, 499) or (status is None and _NETWORK.search(message)):
         return "network", True
-    if status is None and _GARBAGE.search(message):
+    if status is None and _INVALID_JSON.search(message):
         return "server", True
     if status is None and _NETWORK.search(everything):
         return "network", True
     return ("bad_request", False) if status is not None else ("server", True)
 
 
-def _lasts(message: str, everything: str, retry_after: float | None) -> bool:
-    """Whether no wait of minutes brings a quota back: the CLI's own rules, where its verdict is not to be had."""
-    if retry_after is not None and retry_after <= _SOON:
+def _is_lasting(message: str, everything: str, retry_after: float | None) -> bool:
+    """Whether the quota stays exhausted for longer than minutes.
+
+    Applies the CLI's rules if its verdict (TerminalQuotaError) is missing.
+    """
+    if retry_after is not None and retry_after <= _SOON_SECONDS:
         return False
     if "TerminalQuotaError" in everything or _DAILY.search(message):
         return True
-    return retry_after > _LASTING if retry_after is not None else bool(_USED_UP.search(message))
+    return retry_after > _LASTING_SECONDS if retry_after is not None else bool(_EXHAUSTED.search(message))
 
 
 def _retry_after(text: str) -> float | None:
@@ -119,20 +124,19 @@ def _retry_after(text: str) -> float | None:
     return int(delay[1]) / 1000 if delay else None
 
 
-def _told(kind: FailureKind, status: int | None, sentence: str) -> str:
-    """What undici and V8 say ("terminated", "Unexpected token") tells nobody what happened."""
+def _readable(kind: FailureKind, status: int | None, sentence: str) -> str:
+    """Explain messages of undici and V8, such as "terminated" or "Unexpected token"."""
     if kind == "network" and status is None:
-        what = (
-            "could not be reached" if _UNREACHED.search(sentence) else "broke off in the middle of its answer"
-        )
-        return f"the API {what} ({sentence})"
-    if kind == "server" and status is None and _GARBAGE.search(sentence):
-        return f"the API sent something that is no answer ({sentence})"
+        if _UNREACHABLE.search(sentence):
+            return f"the API could not be reached ({sentence})"
+        return f"the connection to the API broke in the middle of an answer ({sentence})"
+    if kind == "server" and status is None and _INVALID_JSON.search(sentence):
+        return f"the API sent an invalid answer ({sentence})"
     return sentence
 
 
 def sentence_of(message: str) -> str:
-    """The one sentence for people in a message, out of the CLI's brackets and the API's JSON.
+    """Extract the readable sentence from the CLI's brackets and the API's JSON.
 
     >>> sentence_of('[API Error: {"error":{"code":500,"message":"boom","status":"INTERNAL"}}]')
     'boom'
@@ -141,11 +145,14 @@ def sentence_of(message: str) -> str:
     text = _in_json(message) or (wrapped[1] if wrapped else message).strip()
     line = next((line.strip() for line in text.splitlines() if line.strip()), "")
     line = line.removeprefix("exception TypeError: ").removesuffix(" sending request") or "no message"
-    return line if len(line) <= _LONGEST else line[: _LONGEST - 3] + "..."
+    return line if len(line) <= _MAX_SENTENCE else line[: _MAX_SENTENCE - 3] + "..."
 
 
 def _in_json(text: str) -> str | None:
-    """The innermost `message`: an answer that is not labelled JSON is wrapped as text in another error."""
+    """Return the innermost `message`.
+
+    If the API's answer is not labelled as JSON, the CLI wraps it as text in another error.
+    """
     start = text.find("{")
     if start < 0:
         return None
@@ -154,7 +161,7 @@ def _in_json(text: str) -> str | None:
     except (ValueError, RecursionError):
         return None
     error = value.get("error", value)
-    told: Any = error.get("message") if isinstance(error, dict) else error
-    if not isinstance(told, str) or not told.strip():
+    message: Any = error.get("message") if isinstance(error, dict) else error
+    if not isinstance(message, str) or not message.strip():
         return None
-    return _in_json(told) or told
+    return _in_json(message) or message

@@ -1,4 +1,4 @@
-"""One sentence a failure that says what to do."""
+"""One sentence for each kind of failure: what to do about it."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ _HINTS: dict[FailureKind, str] = {
     "auth": "Set GEMINI_API_KEY to a valid key (or set up Vertex AI), then run `geminids doctor`.",
     "tier_retired": "Use an API key (GEMINI_API_KEY), Vertex AI, or a Code Assist Standard or Enterprise account.",
     "quota_minute": "Wait for `retry_after`, slow down, or raise the quota of the key.",
-    "quota_day": "Wait until the quota is renewed, name another model, or raise the quota of the key.",
-    "model_not_found": "Name a model that the key can use; `auto`, `pro` and `flash` always lead to one.",
+    "quota_day": "Wait until the quota is renewed, use another model, or raise the quota of the key.",
+    "model_not_found": "Use a model that the key can access; the aliases `auto`, `pro` and `flash` always work.",
     "bad_request": "Read the message: the API refused the request itself, and will again.",
-    "server": "Try again: the API failed, or answered with something that is no answer.",
+    "server": "Try again: the API failed or sent an invalid answer.",
     "network": "Check the network, the proxy and GOOGLE_GEMINI_BASE_URL, then try again.",
-    "session_not_found": "Start without `resume`: sessions belong to the folder they were made in.",
-    "session_busy": "Wait for the run that holds the session, or start a new session.",
-    "untrusted_folder": "Take GEMINI_CLI_TRUST_WORKSPACE=false or GEMINI_RESTRICTED_MODE out of the environment.",
-    "config": "Mend the settings file that the message names.",
-    "sandbox": "Start the sandbox's engine, or turn `tools.sandbox` off.",
-    "tool_fatal": "Read the message: a tool failed in a way that no retry mends (a full disk, mostly).",
+    "session_not_found": "Start without `resume`: a session can only be resumed in the folder it was created in.",
+    "session_busy": "Wait for the run that uses the session, or start a new session.",
+    "untrusted_folder": "Remove GEMINI_CLI_TRUST_WORKSPACE=false or GEMINI_RESTRICTED_MODE from the environment.",
+    "config": "Fix the settings file that the message names.",
+    "sandbox": "Start the sandbox's container engine, or turn `tools.sandbox` off.",
+    "tool_fatal": "Read the message: a tool failed with an error that a retry does not fix (usually a full disk).",
     "blocked": "Word the prompt differently, or try again where the failure is retryable.",
     "loop": "Word the task differently, or give the agent the tool or permission that it keeps asking for.",
     "cut_off": "Find out who ended the CLI (memory limit, supervisor, `kill`), then run again or resume.",
     "crashed": "Read `stderr_tail`; run `geminids doctor`, and try another release with `geminids install`.",
     "cli_missing": "Run `geminids install`.",
     "cli_unsupported": "Install a newer release with `geminids install`.",
-    "bad_prompt": "Mend the prompt; `literal=True` takes a leading `/` and `@path` as plain text.",
-    "bad_option": "Mend the option that the message names.",
+    "bad_prompt": "Fix the prompt; `literal=True` treats a leading `/` and `@path` as plain text.",
+    "bad_option": "Fix the option that the message names.",
     "schema_mismatch": "Simplify the schema, or allow more tries (schema_tries).",
-    "protocol": "Report this with the release and the recorded stream.",
+    "protocol": "Report this bug with the release and the recorded stream.",
 }
 
 
@@ -40,5 +40,5 @@ _BY_STATUS: dict[tuple[FailureKind, int], str] = {
 
 
 def hint_for(kind: FailureKind, http_status: int | None = None) -> str:
-    """What to do about a failure of this kind; some statuses have an advice of their own."""
+    """Return what to do about a failure of this kind; some HTTP statuses have their own hint."""
     return _HINTS[kind] if http_status is None else _BY_STATUS.get((kind, http_status), _HINTS[kind])

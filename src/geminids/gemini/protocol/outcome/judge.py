@@ -1,7 +1,7 @@
-"""How the CLI ended: from its result line, exit code and stderr to an outcome and a failure.
+"""Judge how the CLI ended: turn result line, exit code and stderr into an outcome and failure.
 
-A `result` that says success is not always one, and exit 0 is none at all: signals, safety blocks and loops all
-end with exit 0. The tables of GEMINI_CLI.md, sections 1 and 3, are the source.
+Neither a `result` with status success nor exit code 0 proves success: signals, safety blocks and
+loops also exit with 0. The source is GEMINI_CLI.md, sections 1 and 3.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ __all__ = [
     "TIER_RETIRED",
     "Ending",
     "Evidence",
-    "Remains",
+    "ProcessEvidence",
     "cut_off",
+    "describe_crash",
     "failed",
     "failed_with",
-    "how_it_crashed",
     "judge",
     "loop",
     "max_turns",
-    "never_asked",
+    "no_model_request",
     "tier_retired",
     "without_result",
 ]
@@ -46,24 +46,25 @@ _ERROR_LINE = re.compile(
 )
 _LOOP = "Loop detected"
 _TURNS = "Maximum session turns exceeded"
-# A model's filters see the same answer again; an empty or broken one may be better the next time.
+# A filter blocks the same answer again, so no retry; an empty or broken answer may be fine next
+# time.
 _FILTERED = re.compile(r"blocked due to|prohibited", re.IGNORECASE)
-# Signals that somebody sends, as against those that a process dies of by itself (SEGV, ABRT, BUS).
+# Signals that another process sends, unlike those of a crash (SEGV, ABRT, BUS).
 _SENT_SIGNALS = {-1, -2, -3, -9, -13, -15}
-NO_AUTH = "no way to sign in was found: no key in the environment, and none chosen in the settings"
-_TAIL = 4000
-_LONGEST = 500
+NO_AUTH = "no credentials found: no key in the environment, and no sign-in method in the settings"
+_TAIL_SIZE = 4000
+_MAX_LINE = 500
 
 
-class Remains(msgspec.Struct, frozen=True, kw_only=True):
-    """What any process leaves behind."""
+class ProcessEvidence(msgspec.Struct, frozen=True, kw_only=True):
+    """What every process leaves: its exit code and stderr."""
 
     exit_code: int | None = None
     stderr: str = ""
 
 
-class Evidence(Remains, frozen=True, kw_only=True):
-    """All that the CLI left to judge its ending by."""
+class Evidence(ProcessEvidence, frozen=True, kw_only=True):
+    """Everything that the judgement of a headless run is based on."""
 
     result_status: str | None = None
     error_type: str | None = None
@@ -76,7 +77,7 @@ class Evidence(Remains, frozen=True, kw_only=True):
 
 
 class Ending(msgspec.Struct, frozen=True):
-    """What it was, why in one sentence, and the failure where it is one."""
+    """The outcome, the reason in one sentence, and the failure if the run failed."""
 
     outcome: Outcome
     reason: str | None = None
@@ -91,62 +92,62 @@ def judge(evidence: Evidence) -> Ending:
     """Judge a run that we did not stop ourselves."""
     named = evidence.resume not in (None, "latest")
     if named and _NO_SESSIONS in evidence.stderr and not _NO_SESSION.search(evidence.stderr):
-        # Some releases begin a new session where the folder has none, whichever was asked for.
-        message = f'the session "{evidence.resume}" was not found, and the CLI began a new one'
+        # If the folder has no sessions, some releases start a new one, whichever was requested.
+        message = f'the session "{evidence.resume}" was not found, and the CLI started a new one'
         return failed(evidence, "session_not_found", message)
     if evidence.result_status is None:
         return without_result(evidence)
     if evidence.result_status == "success":
-        return _said_success(evidence)
-    return _said_error(evidence)
+        return _judge_success(evidence)
+    return _judge_error(evidence)
 
 
-def _said_success(evidence: Evidence) -> Ending:
+def _judge_success(evidence: Evidence) -> Ending:
     if any(_LOOP in message for _, message in evidence.error_lines):
         return loop(evidence)
     if any(_TURNS in message for _, message in evidence.error_lines):
         return max_turns()
     if not evidence.answer.strip() and evidence.total_tokens == 0 and not evidence.tool_calls:
-        return never_asked(evidence)
+        return no_model_request(evidence)
     return Ending("success")
 
 
-def never_asked(evidence: Remains) -> Ending:
-    """The run of a CLI that had no request to make, and says so by silence."""
-    message = "the CLI asked the model nothing: the conversation is too long for it, or a hook said no"
+def no_model_request(evidence: ProcessEvidence) -> Ending:
+    """The CLI reports success but sent no request to the model."""
+    message = "the CLI sent no request to the model: the conversation is too long, or a hook blocked it"
     ending = failed(evidence, "blocked", message)
     assert ending.failure is not None
-    hint = "Shorten the prompt, start a new session, or look at the hooks that the settings name."
+    hint = "Shorten the prompt, start a new session, or check the hooks in the settings."
     return Ending("failed", message, msgspec.structs.replace(ending.failure, hint=hint))
 
 
-def _said_error(evidence: Evidence) -> Ending:
+def _judge_error(evidence: Evidence) -> Ending:
     message = evidence.error_message
     if evidence.error_type == "FatalTurnLimitedError":
         return max_turns()
     if message is None:
-        told = next((text for level, text in reversed(evidence.error_lines) if level == "error"), None)
-        why = told or "the model's answer was blocked or empty"
-        return failed(evidence, "blocked", why, retryable=not _FILTERED.search(why))
+        errors = (text for level, text in reversed(evidence.error_lines) if level == "error")
+        cause = next(errors, None) or "the model's answer was blocked or empty"
+        return failed(evidence, "blocked", cause, retryable=not _FILTERED.search(cause))
     if TIER_RETIRED.search(message):
         return tier_retired(evidence)
     if evidence.error_type == "FatalInputError":
         return failed(evidence, "bad_prompt", sentence_of(message))
     if evidence.error_type == "FatalCancellationError":
-        return cut_off(evidence, "the CLI was cancelled from outside")
+        return cut_off(evidence, "another process cancelled the CLI")
     if evidence.error_type == "FatalAuthenticationError":
         return failed(evidence, "auth", sentence_of(message))
     if evidence.error_type == "no_space_left" or evidence.exit_code == 54:
         return failed(evidence, "tool_fatal", sentence_of(message))
-    return _ended_by_api(evidence, message)
+    return _api_error(evidence, message)
 
 
-def _ended_by_api(evidence: Remains, message: str) -> Ending:
+def _api_error(evidence: ProcessEvidence, message: str) -> Ending:
     return failed_with(api_failure(message, evidence.exit_code, evidence.stderr), evidence)
 
 
-def without_result(evidence: Remains) -> Ending:
-    """Judge a process that ended before it said how."""
+def without_result(evidence: ProcessEvidence) -> Ending:
+    """Judge a process that ended without a result line."""
     code, stderr = evidence.exit_code, evidence.stderr
     if TIER_RETIRED.search(stderr):
         return tier_retired(evidence)
@@ -158,84 +159,85 @@ def without_result(evidence: Remains) -> Ending:
         return _bad_input(evidence)
     if code in _BY_EXIT_CODE:
         kind, message = _BY_EXIT_CODE[code]
-        return failed(evidence, kind, message or _last_words(stderr) or f"{_how(code)} without a result")
+        return failed(
+            evidence, kind, message or _relevant_line(stderr) or f"{_describe_exit(code)} without a result"
+        )
     if code == 0 or code == 130:
-        return cut_off(evidence, "the CLI ended without a result, as it does when a signal ends it")
+        return cut_off(evidence, "the CLI ended without a result, as it does after a signal")
     if code in _SENT_SIGNALS:
-        return cut_off(evidence, f"{_how(code)} and gave no result")
+        return cut_off(evidence, f"{_describe_exit(code)} and gave no result")
     if code == 1 and _BAD_FLAG.search(stderr):
-        return failed(evidence, "cli_unsupported", _last_words(stderr, _BAD_FLAG))
+        return failed(evidence, "cli_unsupported", _relevant_line(stderr, _BAD_FLAG))
     if _API_ERROR.search(stderr):
-        return _ended_by_api(evidence, stderr)
-    return failed(evidence, "crashed", how_it_crashed(code, stderr), retryable=True)
+        return _api_error(evidence, stderr)
+    return failed(evidence, "crashed", describe_crash(code, stderr), retryable=True)
 
 
-# The message is ours where the CLI's own would mislead: its advice for a shell is no advice for a library.
+# None takes the CLI's message. Ours replaces it if the CLI gives advice for a shell, not for a
+# library.
 _BY_EXIT_CODE: dict[int | None, tuple[FailureKind, str | None]] = {
     44: ("sandbox", None),
     52: ("config", None),
     54: ("tool_fatal", None),
-    55: ("untrusted_folder", "the CLI does not trust this folder, and headless it then refuses to run"),
+    55: ("untrusted_folder", "the CLI does not trust this folder and refuses to run headless in it"),
 }
 
 
 def _no_auth(stderr: str) -> str:
-    # The CLI names the settings file of the private home here, which is no place of the user's.
+    # The CLI's message names the settings file of the private home, which is not the user's.
     if _NO_AUTH.search(stderr):
         return NO_AUTH
-    return _last_words(stderr) or "no way to sign in was found"
+    return _relevant_line(stderr) or "no credentials found"
 
 
-def _bad_input(evidence: Remains) -> Ending:
+def _bad_input(evidence: ProcessEvidence) -> Ending:
     stderr = evidence.stderr
     if _NO_SESSION.search(stderr):
-        unknown = _NO_SUCH_SESSION.search(stderr)
-        message = (
-            f'this folder has no session "{unknown[1]}"' if unknown else _last_words(stderr, _NO_SESSION)
-        )
+        named = _NO_SUCH_SESSION.search(stderr)
+        message = f'this folder has no session "{named[1]}"' if named else _relevant_line(stderr, _NO_SESSION)
         if _NO_SESSIONS in stderr:
             message = "this folder has no session to resume"
         return failed(evidence, "session_not_found", message)
     if _ID_TAKEN.search(stderr):
-        return failed(evidence, "bad_option", _last_words(stderr, _ID_TAKEN))
-    return failed(evidence, "bad_prompt", _last_words(stderr) or "the CLI refused its input")
+        return failed(evidence, "bad_option", _relevant_line(stderr, _ID_TAKEN))
+    return failed(evidence, "bad_prompt", _relevant_line(stderr) or "the CLI refused its input")
 
 
-def tier_retired(evidence: Remains) -> Ending:
-    """A consumer account, which Google serves no longer."""
+def tier_retired(evidence: ProcessEvidence) -> Ending:
+    """Google no longer serves this consumer account."""
     return failed(evidence, "tier_retired", "Google no longer serves Gemini CLI for this kind of account")
 
 
-def loop(evidence: Remains) -> Ending:
-    """The CLI's own verdict on a model that repeats itself."""
+def loop(evidence: ProcessEvidence) -> Ending:
+    """The CLI stopped a model that repeated itself."""
     return failed(evidence, "loop", "the model repeated itself and the CLI stopped it")
 
 
 def max_turns() -> Ending:
-    """The limit of the user's own."""
+    """The run reached the user's `max_turns`."""
     return Ending("max_turns", "the run took all the turns that max_turns allows")
 
 
-def cut_off(evidence: Remains, message: str) -> Ending:
-    """Ended by somebody else than us."""
+def cut_off(evidence: ProcessEvidence, message: str) -> Ending:
+    """Another process ended the CLI, not geminids."""
     return failed(evidence, "cut_off", message, retryable=True)
 
 
-def failed(evidence: Remains, kind: FailureKind, message: str, *, retryable: bool = False) -> Ending:
-    """A failure of this kind, with what the process left and what to do about it."""
+def failed(evidence: ProcessEvidence, kind: FailureKind, message: str, *, retryable: bool = False) -> Ending:
+    """Return a failure of this kind with its hint, exit code and stderr."""
     return failed_with(
         Failure(kind=kind, message=message, retryable=retryable, hint=hint_for(kind)), evidence
     )
 
 
-def failed_with(failure: Failure, evidence: Remains) -> Ending:
-    """This failure, with what the process left."""
-    tail = evidence.stderr[-_TAIL:] or None
+def failed_with(failure: Failure, evidence: ProcessEvidence) -> Ending:
+    """Return this failure with exit code and the end of stderr added."""
+    tail = evidence.stderr[-_TAIL_SIZE:] or None
     failure = msgspec.structs.replace(failure, exit_code=evidence.exit_code, stderr_tail=tail)
     return Ending("failed", failure.message, failure)
 
 
-def _how(code: int | None) -> str:
+def _describe_exit(code: int | None) -> str:
     if code is None:
         return "the CLI ended"
     if code >= 0:
@@ -246,26 +248,26 @@ def _how(code: int | None) -> str:
         return f"the CLI was ended by signal {-code}"
 
 
-def how_it_crashed(code: int | None, stderr: str) -> str:
-    """One sentence: the exit code or the signal, and the error that was told."""
-    found = (match for line in stderr.splitlines() if (match := _ERROR_LINE.match(line)))
-    told = next(found, None)
-    return f"{_how(code)} and gave no result" + (f": {_cut(told[1])}" if told else "")
+def describe_crash(code: int | None, stderr: str) -> str:
+    """Describe a crash in one sentence: the exit code or signal, and the first error on stderr."""
+    errors = (match for line in stderr.splitlines() if (match := _ERROR_LINE.match(line)))
+    error = next(errors, None)
+    return f"{_describe_exit(code)} and gave no result" + (f": {_shorten(error[1])}" if error else "")
 
 
-def _last_words(stderr: str, about: re.Pattern[str] | None = None) -> str:
-    """The line that says why: the one about this, or the first that is no warning; never a stack."""
+def _relevant_line(stderr: str, about: re.Pattern[str] | None = None) -> str:
+    """Return the line that matches `about`, else the first that is no warning or stack frame."""
     for line in stderr.splitlines():
         if about is not None:
             if about.search(line):
-                return _cut(line)
+                return _shorten(line)
         elif line and not line.startswith(
             (" ", "Ripgrep", "Warning", "YOLO", "[STARTUP]", "(", "Loaded cached")
         ):
-            return _cut(line)
-    return _last_words(stderr) if about is not None else ""
+            return _shorten(line)
+    return _relevant_line(stderr) if about is not None else ""
 
 
-def _cut(line: str) -> str:
+def _shorten(line: str) -> str:
     line = sentence_of(line)
-    return line if len(line) <= _LONGEST else line[: _LONGEST - 3] + "..."
+    return line if len(line) <= _MAX_LINE else line[: _MAX_LINE - 3] + "..."
