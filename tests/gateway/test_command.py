@@ -118,7 +118,7 @@ def test_record_and_replay(start: Start, tmp_path: Path) -> None:
 def test_bad_cassettes(start: Start, tmp_path: Path) -> None:
     """A cassette that cannot be read or written is one clear message and exit 2, before any port is opened."""
     for flags, message in (
-        ([f"--replay={tmp_path / 'none'}"], "there is no cassette"),
+        ([f"--replay={tmp_path / 'none'}"], "does not exist"),
         ([f"--record={tmp_path / 'none' / 'c'}", f"--script={tmp_path / 's'}"], "cannot record to"),
         ([f"--record={tmp_path / 'c'}", f"--replay={tmp_path / 'c'}"], "--replay goes with neither"),
     ):

@@ -89,8 +89,8 @@ class LoggedRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 class RequestLog:
     """Writes the lines of one run or one chat turn. Never raises: a log that fails must not end a run.
 
-    `where` returns the session id and the project folder, as far as they are known. `add` and `discarded` return the
-    text of the first problem, once; later problems return None.
+    `where` returns the session id and the project folder, as far as they are known. `add` and `discarded` return a
+    text for the first problem; for later ones they return None.
     """
 
     def __init__(
@@ -202,7 +202,7 @@ _decoder: msgspec.json.Decoder[LoggedRequest] = msgspec.json.Decoder(LoggedReque
 
 
 def read_request_log(places: Places, on_broken: Callable[[], None] = lambda: None) -> Iterator[LoggedRequest]:
-    """Yield the lines of the log, oldest first; none if there is no log. Raises `OSError` if it cannot be read.
+    """Yield the lines of the log, oldest first; nothing if there is no log. Raises `OSError` if it cannot be read.
 
     `on_broken` is called for each line that cannot be decoded, except for an unfinished last line, which another
     process may be writing.

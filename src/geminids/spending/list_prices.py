@@ -22,7 +22,16 @@ from geminids.spending.table import Rates, bare, names_of
 if TYPE_CHECKING:
     from genai_prices.types import ModelInfo
 
-__all__ = ["Prices", "Steps", "asked", "forget", "listed_rates", "load", "recall", "remember"]
+__all__ = [
+    "Prices",
+    "Steps",
+    "clear_cache",
+    "library_prices",
+    "listed_rates",
+    "load",
+    "store_prices",
+    "stored_prices",
+]
 
 # If the file has the price of this model, it has those of all of Google's models.
 _USUAL = "gemini-2.5-pro"
@@ -30,7 +39,7 @@ _USUAL = "gemini-2.5-pro"
 
 def load() -> None:
     """Load the prices: from our file, or, if it has none, from the library (165 ms)."""
-    if recall(_USUAL) is None:
+    if stored_prices(_USUAL) is None:
         _models()
 
 
@@ -65,16 +74,18 @@ def _steps(name: str, on: date) -> tuple[Steps, Steps, Steps] | None:
 
 def _prices(name: str) -> Prices | None:
     if _is_custom():
-        return asked(name)
-    kept = recall(name)
+        return library_prices(name)
+    kept = stored_prices(name)
     if kept is None:
-        kept = (asked(name),)
-        all_of_them = {} if recall(_USUAL) else {model.id: asked(model.id) for model in _models()}
-        remember({**all_of_them, name: kept[0]})
+        kept = (library_prices(name),)
+        all_of_them = (
+            {} if stored_prices(_USUAL) else {model.id: library_prices(model.id) for model in _models()}
+        )
+        store_prices({**all_of_them, name: kept[0]})
     return kept[0]
 
 
-def asked(name: str) -> Prices | None:
+def library_prices(name: str) -> Prices | None:
     """The prices in the library for this name: from the first day on, and from each day on which they change."""
     model = _found(name)
     if model is None:
@@ -138,13 +149,13 @@ class _Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     models: dict[str, Prices | None]
 
 
-def recall(name: str) -> tuple[Prices | None] | None:
+def stored_prices(name: str) -> tuple[Prices | None] | None:
     """The stored prices of this name (in a tuple, because they may be None); None if the name is not stored."""
     known = _known()
     return (known[name],) if name in known else None
 
 
-def remember(found: Mapping[str, Prices | None]) -> None:
+def store_prices(found: Mapping[str, Prices | None]) -> None:
     """Store prices in the file. If it cannot be written, the library is loaded again next time."""
     known = _known()
     new = {name: prices for name, prices in found.items() if name not in known and len(name) <= _LONGEST}
@@ -158,7 +169,7 @@ def remember(found: Mapping[str, Prices | None]) -> None:
         write_private(place / "listed", msgspec.json.encode(_Kept(library, dict(known))))
 
 
-def forget() -> None:
+def clear_cache() -> None:
     """Read the file again at the next look-up."""
     _known.cache_clear()
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from geminids.gateway.cassette.lines import Answer, bytes_as
+from geminids.gateway.cassette.lines import RecordedAnswer, bytes_as
 from geminids.gateway.script.encode import sse
 from geminids.gateway.upstream import Body, Cut, Head, Part, Stall, UpstreamFault, Wait
 from geminids.redact import Redactor, TextRedactor
@@ -20,7 +20,7 @@ _EVENTS = "text/event-stream"
 
 
 def body_fields(head: Head, data: bytes) -> dict[str, Any]:
-    """The body of an answer as the field of `Answer` that people can read best."""
+    """The body of an answer as the field of `RecordedAnswer` that people can read best."""
     data = _unpacked(data, head.headers.get("content-encoding", ""))
     kind = head.headers.get("content-type", "")
     if kind.startswith(_EVENTS):
@@ -103,7 +103,7 @@ def _mask_rest(shown: dict[str, Any], redactor: Redactor) -> None:
     shown["rest"] = pieces.feed(shown["rest"])
 
 
-def parts_of_answer(answer: Answer, *, pace: bool = False) -> Iterator[Part]:
+def parts_of_answer(answer: RecordedAnswer, *, pace: bool = False) -> Iterator[Part]:
     """What is sent for a recorded answer. Raises the fault that was met where it was met."""
     waits = _waits(answer) if pace else None
     if answer.status is not None:
@@ -124,7 +124,7 @@ def parts_of_answer(answer: Answer, *, pace: bool = False) -> Iterator[Part]:
         yield Cut()
 
 
-def _pieces(answer: Answer) -> list[bytes]:
+def _pieces(answer: RecordedAnswer) -> list[bytes]:
     rest = [answer.rest.encode()] if answer.rest else []
     if answer.events is not None:
         return [sse(event) for event in answer.events] + rest
@@ -135,7 +135,7 @@ def _pieces(answer: Answer) -> list[bytes]:
     return [] if answer.json is msgspec.UNSET else [msgspec.json.encode(answer.json)]
 
 
-def _headers(answer: Answer, pieces: list[bytes]) -> dict[str, str]:
+def _headers(answer: RecordedAnswer, pieces: list[bytes]) -> dict[str, str]:
     headers = {"content-type": answer.type} if answer.type else {}
     if answer.retry_after is not None:
         headers["retry-after"] = answer.retry_after
@@ -144,7 +144,7 @@ def _headers(answer: Answer, pieces: list[bytes]) -> dict[str, str]:
     return headers
 
 
-def _waits(answer: Answer) -> tuple[float, float]:
+def _waits(answer: RecordedAnswer) -> tuple[float, float]:
     """How long it took to the first byte, and from piece to piece on average."""
     first = answer.first_ms or 0
     gaps = max(len(answer.events or ()) - 1, 1)

@@ -15,20 +15,20 @@ from geminids.gateway.cassette.lines import (
     VERSION,
     Cassette,
     CassetteHeader,
+    CassetteLine,
+    ContentLine,
     Exchange,
     ExchangeLine,
-    Line,
     RequestLine,
-    Said,
-    System,
-    Tools,
+    SystemLine,
+    ToolsLine,
 )
 from geminids.gateway.request import Api
 
 __all__ = ["Cassette", "CassetteHeader", "Exchange", "cassette_api", "load_cassette", "read_cassette"]
 
 _RECORD = "Record it again: geminids run --record FILE, or pytest --geminids-record."
-_decoder: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)
+_decoder: msgspec.json.Decoder[CassetteLine] = msgspec.json.Decoder(CassetteLine)
 
 
 def load_cassette(path: str | Path) -> Cassette:
@@ -36,7 +36,7 @@ def load_cassette(path: str | Path) -> Cassette:
     try:
         data = Path(path).read_bytes()
     except FileNotFoundError:
-        raise GeminidsError(f"there is no cassette {path}", hint=_RECORD) from None
+        raise GeminidsError(f"the cassette {path} does not exist", hint=_RECORD) from None
     except OSError as error:
         raise GeminidsError(f"the cassette {path} cannot be read: {error.strerror or error}") from None
     return read_cassette(data, str(path))
@@ -96,11 +96,11 @@ def _header(line: bytes, name: str) -> CassetteHeader:
     return msgspec.convert(found, CassetteHeader)
 
 
-def _decoded(line: bytes) -> Line:
+def _decoded(line: bytes) -> CassetteLine:
     try:
         return _decoder.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        converted: Line = msgspec.convert(json.loads(line), Line)
+        converted: CassetteLine = msgspec.convert(json.loads(line), CassetteLine)
         return converted
 
 
@@ -110,14 +110,14 @@ class _Reader:
     def __init__(self) -> None:
         self.exchanges: list[Exchange] = []
         self._values: dict[str, Any] = {}
-        self._said: dict[str, Said] = {}
+        self._said: dict[str, ContentLine] = {}
 
-    def take(self, line: Line) -> None:
+    def take(self, line: CassetteLine) -> None:
         if isinstance(line, ExchangeLine):
             self.exchanges.append(self._exchange(line))
-        elif isinstance(line, Said):
+        elif isinstance(line, ContentLine):
             self._said[line.id] = line
-        elif isinstance(line, (System, Tools)):
+        elif isinstance(line, (SystemLine, ToolsLine)):
             self._values[line.id] = line.value
         else:
             raise _Dangling("a second header")

@@ -13,18 +13,18 @@ from geminids.gateway.request import Api, unwrap
 
 __all__ = [
     "VERSION",
-    "Answer",
     "Cassette",
+    "CassetteEncoder",
     "CassetteHeader",
+    "CassetteLine",
+    "ContentLine",
     "End",
     "Exchange",
     "ExchangeLine",
-    "Line",
+    "RecordedAnswer",
     "RequestLine",
-    "Said",
-    "Shelf",
-    "System",
-    "Tools",
+    "SystemLine",
+    "ToolsLine",
     "bytes_as",
     "to_line",
 ]
@@ -44,17 +44,17 @@ class CassetteHeader(msgspec.Struct, frozen=True, kw_only=True, tag="cassette", 
     """The form of the API that the CLI spoke, and must speak again in a replay."""
 
 
-class System(msgspec.Struct, frozen=True, tag="system", tag_field="kind"):
+class SystemLine(msgspec.Struct, frozen=True, tag="system", tag_field="kind"):
     id: str
     value: Any
 
 
-class Tools(msgspec.Struct, frozen=True, tag="tools", tag_field="kind"):
+class ToolsLine(msgspec.Struct, frozen=True, tag="tools", tag_field="kind"):
     id: str
     value: Any
 
 
-class Said(msgspec.Struct, frozen=True, omit_defaults=True, tag="said", tag_field="kind"):
+class ContentLine(msgspec.Struct, frozen=True, omit_defaults=True, tag="said", tag_field="kind"):
     """One content of a conversation, behind another: a conversation is named by its last one."""
 
     id: str
@@ -75,7 +75,7 @@ class RequestLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     base64: str | None = None
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class RecordedAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What came back. One of `events` (server-sent ones), `json`, `text` and `base64` is the body; `rest` is what came
     of an event that was cut. `status` is None where nothing came."""
 
@@ -98,10 +98,10 @@ class ExchangeLine(msgspec.Struct, frozen=True, kw_only=True, tag="exchange", ta
     n: int
     at: float
     request: RequestLine
-    answer: Answer
+    answer: RecordedAnswer
 
 
-Line = CassetteHeader | System | Tools | Said | ExchangeLine
+CassetteLine = CassetteHeader | SystemLine | ToolsLine | ContentLine | ExchangeLine
 
 
 class Exchange(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,7 +112,7 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
     verb: str
     path: str
     body: Any
-    answer: Answer
+    answer: RecordedAnswer
 
 
 class Cassette(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,7 +140,7 @@ def bytes_as(data: bytes) -> dict[str, Any]:
         return {"base64": base64.b64encode(data).decode()}
 
 
-class Shelf:
+class CassetteEncoder:
     """Turns exchanges into lines, and writes nothing twice that requests repeat: the prompts, the tools, the
     conversation so far."""
 
@@ -165,7 +165,7 @@ class Shelf:
         wrapped = unwrap(body) is not body
         rest = dict(unwrap(body))
         ids: dict[str, str | None] = {}
-        for field, name, kind in (("systemInstruction", "system", System), ("tools", "tools", Tools)):
+        for field, name, kind in (("systemInstruction", "system", SystemLine), ("tools", "tools", ToolsLine)):
             if rest.get(field) is not None:
                 ids[name] = self._put(kind, rest.pop(field), lines)
         contents = rest.get("contents")
@@ -179,7 +179,7 @@ class Shelf:
             rest = {**body, "request": rest}
         return RequestLine(verb=verb, path=path, body=rest, wrapped=wrapped, **ids)
 
-    def _put(self, kind: type[System] | type[Tools], value: Any, lines: list[bytes]) -> str:
+    def _put(self, kind: type[SystemLine] | type[ToolsLine], value: Any, lines: list[bytes]) -> str:
         name = _digest(value)
         if name not in self._there:
             self._there.add(name)
@@ -190,7 +190,7 @@ class Shelf:
         name = _digest([after, content])
         if name not in self._there:
             self._there.add(name)
-            lines.append(to_line(Said(name, content, after)))
+            lines.append(to_line(ContentLine(name, content, after)))
         return name
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from geminids.gateway.cassette.paths import Mover, is_context, places_in
+from geminids.gateway.cassette.paths import PathReplacer, folders_in, is_context
 from geminids.gateway.cassette.volatile_values import (
     Day,
     Days,
@@ -24,10 +24,10 @@ from geminids.gateway.cassette.volatile_values import (
 from geminids.gateway.request import Method, read_route, unwrap
 from geminids.redact import Redactor
 
-__all__ = ["Normal", "Normaliser", "is_account_call", "user_texts"]
+__all__ = ["NormalizedRequest", "Normalizer", "is_account_call", "user_texts"]
 
 
-class Normal(msgspec.Struct, frozen=True, kw_only=True):
+class NormalizedRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request in words. `conversation` has what was said, asked of tools and given by them, one entry each."""
 
     method: Method
@@ -46,7 +46,7 @@ class Normal(msgspec.Struct, frozen=True, kw_only=True):
     def is_account_call(self) -> bool:
         return is_account_call(self.call)
 
-    def is_like(self, other: Normal) -> bool:
+    def is_like(self, other: NormalizedRequest) -> bool:
         """Whether the answer to one is an answer to the other."""
         return (self.method, self.call, self.wants, self.conversation) == (
             other.method,
@@ -55,14 +55,14 @@ class Normal(msgspec.Struct, frozen=True, kw_only=True):
             other.conversation,
         )
 
-    def differs(self, other: Normal) -> list[str]:
+    def differs(self, other: NormalizedRequest) -> list[str]:
         """What is not the same beside the conversation, in words."""
         names = {"model": "model", "context": "instructions", "system": "system instruction"}
         names |= {"tools": "tool declarations", "config": "generation settings"}
         return [word for name, word in names.items() if getattr(self, name) != getattr(other, name)]
 
 
-class Normaliser:
+class Normalizer:
     """Knows the folders, the days and the secrets of one run, and takes them out of its requests.
 
     `cassette` is the name of the file, which may lie in the folder that the agent looks at.
@@ -91,7 +91,7 @@ class Normaliser:
 
     def learn(self, body: Any) -> None:
         """Take in the folders that a request tells of."""
-        new = {path: name for path, name in places_in(user_texts(body)).items() if path not in self.places}
+        new = {path: name for path, name in folders_in(user_texts(body)).items() if path not in self.places}
         if new:
             self.places |= new
             self._prepare()
@@ -112,7 +112,7 @@ class Normaliser:
             for path, name in self._others.items()
             if not any(_within(path, own) or _within(own, path) for own in self.places)
         }
-        self._mover = Mover({**apart, **self.places})
+        self._mover = PathReplacer({**apart, **self.places})
         self._days = Days(self.days)
         self._done.clear()
 
@@ -148,21 +148,23 @@ class Normaliser:
     def _plain(self, tool: str, text: str) -> str:
         return without_cassette(self._cassette, plain_result(tool, text))
 
-    def request(self, method: Method, model: str | None, body: Any, path: str = "") -> Normal:
+    def request(self, method: Method, model: str | None, body: Any, path: str = "") -> NormalizedRequest:
         """The whole request. `path` tells requests apart that are not a conversation."""
         call = path.partition("?")[0] if method == "other" else ""
         if is_account_call(path):
             # The body says which client asks, and from where; the answer is the same for all of them.
-            return Normal(method=method, model=None, conversation=(), call=call)
+            return NormalizedRequest(method=method, model=None, conversation=(), call=call)
         body = unwrap(body)
         if not isinstance(body, dict):
-            return Normal(method=method, model=model, conversation=(self.text(_json(body)),), call=call)
+            return NormalizedRequest(
+                method=method, model=model, conversation=(self.text(_json(body)),), call=call
+            )
         rest = {name: value for name, value in body.items() if name != "session_id"}
         contents, system, tools = (
             rest.pop(name, None) for name in ("contents", "systemInstruction", "tools")
         )
         entries, context = self._conversation(contents)
-        return Normal(
+        return NormalizedRequest(
             method=method,
             model=model,
             conversation=tuple(entries),

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-__all__ = ["Mover", "is_context", "places_in", "told_places"]
+__all__ = ["PathReplacer", "folders_in", "folders_in_context", "is_context"]
 
 # The first content of every conversation (environmentContext.ts); without the tags up to 0.32.
 _CONTEXT = "This is the Gemini CLI. We are setting up the context for our chat."
@@ -29,10 +29,10 @@ def is_context(text: str) -> bool:
     return text.lstrip().removeprefix("<session_context>").lstrip().startswith(_CONTEXT)
 
 
-def told_places(text: str) -> dict[str, str]:
+def folders_in_context(text: str) -> dict[str, str]:
     """The folders that an introduction names: path to what it is.
 
-    >>> told_places("The project's temporary directory is: /home/me/.gemini/tmp/repo")
+    >>> folders_in_context("The project's temporary directory is: /home/me/.gemini/tmp/repo")
     {'/home/me/.gemini/tmp/repo': '<temp>', '/home/me': '<home>'}
     """
     found: dict[str, str] = {}
@@ -52,10 +52,10 @@ def _is_place(path: str) -> bool:
     return path.startswith("/") and path.strip("/") != ""
 
 
-class Mover:
+class PathReplacer:
     """Puts other words in the place of folders, wherever a text names them or something in them.
 
-    >>> Mover({"/repo": "<workspace>"}).text("see /repo/a.py, not /repo2 nor /old/repo")
+    >>> PathReplacer({"/repo": "<workspace>"}).text("see /repo/a.py, not /repo2 nor /old/repo")
     'see <workspace>/a.py, not /repo2 nor /old/repo'
     """
 
@@ -66,7 +66,7 @@ class Mover:
         self._pattern = re.compile(rf"(?<![\w.~-])(?:{inner})(?![\w-]|\.\w)")
 
     @classmethod
-    def between(cls, old: Mapping[str, str], new: Mapping[str, str]) -> Mover:
+    def between(cls, old: Mapping[str, str], new: Mapping[str, str]) -> PathReplacer:
         """From the folders of one run to those of another that are called the same."""
         paths: dict[str, str] = {}
         for path, name in new.items():
@@ -87,11 +87,11 @@ class Mover:
         return value
 
 
-def places_in(texts: Iterable[str]) -> dict[str, str]:
+def folders_in(texts: Iterable[str]) -> dict[str, str]:
     """The folders that any of these texts introduces; the first word on a folder counts."""
     found: dict[str, str] = {}
     for text in texts:
         if is_context(text):
-            for path, name in told_places(text).items():
+            for path, name in folders_in_context(text).items():
                 found.setdefault(path, name)
     return found

@@ -14,7 +14,14 @@ import msgspec
 
 from geminids.errors import GeminidsError
 from geminids.gateway.cassette.answer import body_fields, masked
-from geminids.gateway.cassette.lines import Answer, CassetteHeader, End, Exchange, Shelf, to_line
+from geminids.gateway.cassette.lines import (
+    CassetteEncoder,
+    CassetteHeader,
+    End,
+    Exchange,
+    RecordedAnswer,
+    to_line,
+)
 from geminids.gateway.lease import TOKEN_PREFIX
 from geminids.gateway.request import METRICS, Request
 from geminids.gateway.upstream import Body, Cut, Head, Mismatch, Part, Stall, Upstream, UpstreamFault, closing
@@ -55,7 +62,7 @@ class Recording:
         self._redactor = Redactor(secrets)
         self._header = header or CassetteHeader()
         self._on_remark = on_remark
-        self._shelf = Shelf()
+        self._shelf = CassetteEncoder()
         self._came = self._written = 0
         self._started = False
         self._closed = False
@@ -229,7 +236,7 @@ class _Take:
             answer=self._answer(redactor),
         )
 
-    def _answer(self, redactor: Redactor) -> Answer:
+    def _answer(self, redactor: Redactor) -> RecordedAnswer:
         head, fault = self._head, self._fault
         fields: dict[str, Any] = {}
         if head is not None:
@@ -239,7 +246,9 @@ class _Take:
             fields["first_ms"] = int((self._first - self._began) * 1000) if self._first is not None else None
         if fault is not None:
             fields |= {"fault": fault.kind, "message": redactor.text(fault.message)}
-        return Answer(end=self._end or "left", ms=int((time.monotonic() - self._began) * 1000), **fields)
+        return RecordedAnswer(
+            end=self._end or "left", ms=int((time.monotonic() - self._began) * 1000), **fields
+        )
 
 
 def _body_of(request: Request, redactor: Redactor) -> Any:

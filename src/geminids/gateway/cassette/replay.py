@@ -12,13 +12,13 @@ from functools import cached_property
 import msgspec
 
 from geminids.gateway.cassette.answer import parts_of_answer
-from geminids.gateway.cassette.lines import Answer, Cassette, Exchange
-from geminids.gateway.cassette.normalize import Normal, Normaliser, is_account_call
-from geminids.gateway.cassette.paths import Mover
+from geminids.gateway.cassette.lines import Cassette, Exchange, RecordedAnswer
+from geminids.gateway.cassette.normalize import NormalizedRequest, Normalizer, is_account_call
+from geminids.gateway.cassette.paths import PathReplacer
 from geminids.gateway.cassette.volatile_values import Day, days_of
 from geminids.gateway.request import METRICS, Request, read_route, unwrap
 from geminids.gateway.script.encode import parts_of
-from geminids.gateway.script.scripted import Scripted, stand_in
+from geminids.gateway.script.scripted import Scripted, default_reply
 from geminids.gateway.upstream import Mismatch, Part
 from geminids.redact import Redactor
 
@@ -51,9 +51,9 @@ class Replaying:
         self._pace = pace
         self._redactor = Redactor(secrets)
         self._file = os.path.basename(cassette.name)
-        self._here = Normaliser(places, days_of(time.time()), self._redactor, self._file)
+        self._here = Normalizer(places, days_of(time.time()), self._redactor, self._file)
         self._known: tuple[dict[str, str], frozenset[Day]] | None = None
-        self._recorded: list[Normal] = []
+        self._recorded: list[NormalizedRequest] = []
         self._free = set(range(len(cassette.exchanges)))
         self._lock = threading.Lock()
 
@@ -95,7 +95,7 @@ class Replaying:
             there.also(here.days, here.places)
             self._recorded = [self._normal(exchange) for exchange in self._cassette.exchanges]
 
-    def _match(self, now: Normal) -> int | None:
+    def _match(self, now: NormalizedRequest) -> int | None:
         free = sorted(self._free)
         alike = [at for at in free if now.is_like(self._recorded[at])]
         for at in alike:
@@ -113,18 +113,18 @@ class Replaying:
         return alike[0]
 
     @cached_property
-    def _there(self) -> Normaliser:
+    def _there(self) -> Normalizer:
         """What was of the recorded run alone."""
         cassette = self._cassette
         made = _seconds(cassette.header.made)
         moments = [exchange.at for exchange in cassette.exchanges] + ([] if made is None else [made])
         days = days_of(*moments)
-        known = Normaliser(days=days, redactor=self._redactor, cassette=self._file)
+        known = Normalizer(days=days, redactor=self._redactor, cassette=self._file)
         for exchange in cassette.exchanges:
             known.learn(exchange.body)
         return known
 
-    def _normal(self, exchange: Exchange) -> Normal:
+    def _normal(self, exchange: Exchange) -> NormalizedRequest:
         route = read_route(exchange.path)
         body = exchange.body.decode("latin-1") if isinstance(exchange.body, bytes) else exchange.body
         model = route.model
@@ -132,20 +132,20 @@ class Replaying:
             model = body.get("model") or unwrap(body).get("model")
         return self._there.request(route.method, model, body, exchange.path)
 
-    def _moved(self, answer: Answer) -> Answer:
+    def _moved(self, answer: RecordedAnswer) -> RecordedAnswer:
         """The answer for the folders of this run: a model often names files by their whole path."""
-        mover = Mover.between(self._there.places, self._here.places)
+        mover = PathReplacer.between(self._there.places, self._here.places)
         if answer.events is not None:
             return msgspec.structs.replace(answer, events=mover.value(answer.events))
         if answer.json is not msgspec.UNSET:
             return msgspec.structs.replace(answer, json=mover.value(answer.json))
         return answer
 
-    def _aside(self, request: Request, now: Normal) -> Iterable[Part]:
+    def _aside(self, request: Request, now: NormalizedRequest) -> Iterable[Part]:
         """The CLI's own errands need not be recorded: what they ask for can be made up."""
         reply = None
         if request.method == "generate":
-            reply = stand_in(request)
+            reply = default_reply(request)
         elif request.method != "stream":
             reply = Scripted().pick(request)
         if reply is None:
@@ -158,7 +158,7 @@ class Replaying:
         self._remark(f"{what} is not in the cassette: answered with a stand-in")
         return parts_of(reply, request)
 
-    def _mismatch(self, now: Normal) -> Mismatch:
+    def _mismatch(self, now: NormalizedRequest) -> Mismatch:
         name, count = self._cassette.name, len(self._cassette.exchanges)
         same = [at for at in range(count) if now.is_like(self._recorded[at])]
         if same:
@@ -196,7 +196,7 @@ _MOST_LINES = 40
 _WIDEST = 120
 
 
-def nearest(now: Normal, recorded: Sequence[Normal]) -> int | None:
+def nearest(now: NormalizedRequest, recorded: Sequence[NormalizedRequest]) -> int | None:
     """Which recorded request is most like this one: of the same method, with the longest common beginning."""
     found: tuple[tuple[bool, int, float], int] | None = None
     for at, old in enumerate(recorded):
@@ -217,7 +217,7 @@ def _common(one: Sequence[str], other: Sequence[str]) -> int:
     return min(len(one), len(other))
 
 
-def conversation_lines(request: Normal) -> Iterator[str]:
+def conversation_lines(request: NormalizedRequest) -> Iterator[str]:
     """A conversation as lines of text."""
     for entry in request.conversation:
         lines = [
@@ -227,7 +227,7 @@ def conversation_lines(request: Normal) -> Iterator[str]:
         yield from (f"  {line}" for line in lines[1:])
 
 
-def diff_of(now: Normal, old: Normal) -> str:
+def diff_of(now: NormalizedRequest, old: NormalizedRequest) -> str:
     """A unified diff of two conversations, short enough to be read."""
     import difflib  # nothing that a run which goes well needs
 

@@ -15,7 +15,7 @@ import msgspec
 from geminids.gateway.request import Request
 from geminids.gateway.script.script import Call, Reply, Usage
 
-__all__ = ["SCRIPTED_NOTE", "Listing", "offline_scene", "read_listing", "telling_file"]
+__all__ = ["SCRIPTED_NOTE", "Listing", "informative_file", "offline_scene", "read_listing"]
 
 SCRIPTED_NOTE = "(This answer was made by a script, not by a model.)"
 
@@ -51,7 +51,7 @@ def _next_step(request: Request, pause: float) -> Reply:
         return _say(request, [_asked(request), f"The folder could not be listed: {_short(output)}"], pause)
     listing = read_listing(output)
     read = _result(request, "read_file")
-    file = telling_file(listing)
+    file = informative_file(listing)
     if read is None and file is not None and "read_file" in request.tools:
         thought = f"**Reading {file}**\nIt is the most telling file here."
         return _speak(request, "", pause, thought=thought, calls=[Call("read_file", {"file_path": file})])
@@ -184,10 +184,10 @@ def read_listing(output: str) -> Listing:
     return Listing(folder, tuple(files), tuple(folders), frozenset(large))
 
 
-def telling_file(listing: Listing) -> str | None:
+def informative_file(listing: Listing) -> str | None:
     """The file that says most about the folder: a README, else the project's file, else a text.
 
-    >>> telling_file(Listing("/w", ("a.py", "package.json", "README.md")))
+    >>> informative_file(Listing("/w", ("a.py", "package.json", "README.md")))
     'README.md'
     """
     # Hidden files can hold secrets (.env): never those.

@@ -15,7 +15,7 @@ from geminids.gateway.script.encode import parts_of, tokens_in
 from geminids.gateway.script.script import Reply, Script, ScriptLike
 from geminids.gateway.upstream import Part
 
-__all__ = ["Scripted", "fill", "stand_in"]
+__all__ = ["Scripted", "default_reply", "fill"]
 
 _A_PICTURE = 258
 
@@ -49,7 +49,7 @@ class Scripted:
             reply = self._take(request)
         if reply is None and request.method == "generate":
             # The CLI's own side requests must not use up what the script says to the user.
-            reply = stand_in(request)
+            reply = default_reply(request)
         return self.default if reply is None else reply
 
     def _take(self, request: Request) -> Reply | None:
@@ -110,7 +110,7 @@ def _counted(request: Request) -> int:
 _PREFERRED = ("flash", "user")
 
 
-def stand_in(request: Request) -> Reply | None:
+def default_reply(request: Request) -> Reply | None:
     """A reply for a request that wants JSON; None for one that does not."""
     config = request.config
     schema = config.get("responseJsonSchema") or config.get("responseSchema")
