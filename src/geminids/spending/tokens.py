@@ -1,4 +1,4 @@
-"""The tokens of one request. In a module of its own: the gateway imports it before the CLI is spawned."""
+"""The tokens of one request. A separate module, because the gateway imports it before the CLI is spawned."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Counts", "Tokens"]
 
 
 class Tokens(Protocol):
-    """The tokens of one request: input includes cached, output excludes thinking. `TokensUsed` is one."""
+    """The tokens of one request: input includes cached, output excludes thinking. `TokensUsed` implements it."""
 
     @property
     def input(self) -> int | None: ...
