@@ -104,13 +104,13 @@ def test_requests_stand_in_the_order_in_which_they_came() -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"", "there is nothing in it"),
-        (b"\n\n", "there is nothing in it"),
-        (b"hello\n", "its first line does not say so"),
-        (b'{"kind": "exchange"}\n', "its first line does not say so"),
+        (b"", "it is empty"),
+        (b"\n\n", "it is empty"),
+        (b"hello\n", "its first line has no cassette header"),
+        (b'{"kind": "exchange"}\n', "its first line has no cassette header"),
         (
             b'{"kind": "cassette", "version": 2}\n',
-            "is a cassette of version 2, and this geminids reads up to 1",
+            "is a cassette of version 2, but this geminids reads only up to version 1",
         ),
         (HEADER + b'{"kind": "sa\n', "c.jsonl:2: this line is broken"),
         (HEADER + b"\n" + b'{"kind": "other"}\n', "c.jsonl:3: this line is broken"),
@@ -118,7 +118,7 @@ def test_requests_stand_in_the_order_in_which_they_came() -> None:
         (
             HEADER
             + b'{"kind":"exchange","n":1,"at":0,"request":{"path":"/","conversation":"x","body":{}},"answer":{}}',
-            "c.jsonl:2: this line is broken: nothing above it has the id x",
+            "c.jsonl:2: this line is broken: no line above it has the id x",
         ),
         (
             HEADER + b'{"kind":"said","id":"x","content":{},"after":"x"}\n'

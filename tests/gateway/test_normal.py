@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from asked import body_of, context, result, user
 from geminids.gateway.cassette.normalize import NormalizedRequest, Normalizer
 from geminids.gateway.cassette.paths import PathReplacer, folders_in_context
-from geminids.gateway.cassette.volatile_values import days_of, same_context
+from geminids.gateway.cassette.volatile_values import days_of, user_instructions
 from geminids.redact import Redactor
 
 TODAY = [(2026, 11, 16)]
@@ -85,7 +85,7 @@ def test_the_same_prompt_in_another_folder_on_another_day() -> None:
 def test_what_is_another_conversation(changed: tuple[dict[str, Any], ...]) -> None:
     """Another prompt, another file, another tool: nothing of it is passed over."""
     before = normal(context("/repo"), user("fix a.py"), result("read_file", "x = 1\n"))
-    assert not normal(*changed).is_like(before)
+    assert not normal(*changed).matches(before)
 
 
 @pytest.mark.parametrize(
@@ -182,13 +182,13 @@ def test_instructions_are_not_of_the_conversation_either() -> None:
     told["parts"][0]["text"] = told["parts"][0]["text"].replace("\n\n</session", "\n\nBe brief.\n</session")
     with_it, without = normal(told, user("x")), normal(context("/repo"), user("x"))
     assert (with_it.context, without.context) == ("Be brief.", "")
-    assert with_it.is_like(without)
+    assert with_it.matches(without)
     assert with_it.differs(without) == ["instructions"]
 
 
 def test_the_introduction_of_old_releases() -> None:
     """0.24 introduces the folder in other words: nothing of it is left, and its folders are known."""
-    assert same_context(OLD_CONTEXT) == ""
+    assert user_instructions(OLD_CONTEXT) == ""
     places = folders_in_context(OLD_CONTEXT)
     assert (places["/repo/one"], places["/home/me"]) == ("<workspace>", "<home>")
     assert "<temp>" in places.values()
@@ -218,8 +218,8 @@ def test_errands_differ_in_what_they_want() -> None:
         schema = {"type": "object", "properties": {name: {"type": "string"}}}
         return normal(user("x"), generationConfig={"responseJsonSchema": schema})
 
-    assert errand("model_choice").is_like(errand("model_choice"))
-    assert not errand("model_choice").is_like(errand("is_stuck"))
+    assert errand("model_choice").matches(errand("model_choice"))
+    assert not errand("model_choice").matches(errand("is_stuck"))
 
 
 def test_folders_move() -> None:
