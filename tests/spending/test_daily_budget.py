@@ -173,7 +173,7 @@ def test_a_ledger_that_cannot_be_kept_stops_the_run(tmp_path: Path) -> None:
     budget = _budget(tmp_path, requests=3)
     budget.file.mkdir(parents=True)
     refusal = budget.take(_MODEL, 4)
-    assert isinstance(refusal, BudgetRefusal) and refusal.kind == "unkept"
+    assert isinstance(refusal, BudgetRefusal) and refusal.kind == "unwritable"
     assert str(budget.file) in refusal.message
 
 

@@ -21,7 +21,8 @@ __all__ = ["TOKEN_PREFIX", "Lease", "Leases"]
 
 
 class Lease:
-    """The limits and the state of one run or chat at the gateway. `token` is invalid once the lease is closed."""
+    """The limits and the state of one run or chat at the gateway. `token` is invalid once the lease
+    is closed."""
 
     def __init__(
         self,
@@ -34,7 +35,8 @@ class Lease:
         only_models: Sequence[str] = (),
         api: Api = "gemini",
     ) -> None:
-        """`api`: the form of the API that the run's sign-in uses; requests of another form are refused."""
+        """`api`: the form of the API that the run's sign-in uses; requests of another form are
+        refused."""
         self.token = TOKEN_PREFIX + os.urandom(24).hex()
         self.upstream = upstream
         self.budgets = tuple(budgets)
@@ -51,7 +53,8 @@ class Lease:
         self.in_flight_count = 0
         """Number of requests that have not ended."""
         self.requests: dict[int, InFlightRequest] = {}
-        """Requests that have not ended, by number. Read them with `in_flight` from other threads."""
+        """Requests that have not ended, by number. Read them with `in_flight` from other
+        threads."""
         self.attempts: dict[int, int] = {}
         """Number of attempts of each request that has failed, by the digest of its body."""
         self._on_message = on_message
@@ -86,7 +89,8 @@ class Lease:
         return list(self.requests.values())
 
     def renew(self) -> None:
-        """Move to a new gateway after the old one died: the requests in flight at the old one are dropped."""
+        """Move to a new gateway after the old one died: the requests in flight at the old one are
+        dropped."""
         self.in_flight_count = 0
         self.requests.clear()
         if self.halted is not None and self.halted.kind == "gone":
@@ -98,7 +102,8 @@ class Lease:
 
 
 class Leases:
-    """The open leases by token. The gateway's thread looks them up; any thread may add and remove them."""
+    """The open leases by token. The gateway's thread looks them up; any thread may add and remove
+    them."""
 
     def __init__(self) -> None:
         self._by_token: dict[str, Lease] = {}
@@ -115,7 +120,8 @@ class Leases:
             return len(self._by_token)
 
     def find(self, token: str | None) -> Lease | None:
-        # A dictionary looks up by hash, so the time it takes does not reveal how much of a guess was right.
+        # A dictionary looks up by hash, so the time it takes does not reveal how much of a guess
+        # was right.
         return self._by_token.get(token) if token else None
 
     def all(self) -> list[Lease]:

@@ -28,17 +28,18 @@ __all__ = [
 RequestRole = Literal[
     "main", "router", "compression", "loop_check", "search", "fetch", "subagent", "nested", "other"
 ]
-HaltKind = Literal["over_budget", "model", "mismatch", "gone", "unkept"]
+HaltKind = Literal["over_budget", "model", "mismatch", "gone", "unwritable"]
 
 
 class Answered(msgspec.Struct, frozen=True, kw_only=True):
     """A request has ended, successfully or not.
 
-    `attempt` counts the attempts of the same request after failures; `body` is the digest of its body, the same for
-    all attempts. `repeat`: it repeats an earlier request. `turn` counts the turns of the main conversation up to this
-    request. `counts` is None if the answer ended without final usage. `fault` describes an error between the gateway
-    and the API. `whole` is false if either side cut the answer off. `sent` is false if the request never reached the
-    API: no connection, no sign-in, or stopped by the gateway.
+    `attempt` counts the attempts of the same request after failures; `body` is the digest of its
+    body, the same for all attempts. `repeat`: it repeats an earlier request. `turn` counts the
+    turns of the main conversation up to this request. `counts` is None if the answer ended without
+    final usage. `fault` describes an error between the gateway and the API. `whole` is false if
+    either side cut the answer off. `sent` is false if the request never reached the API: no
+    connection, no sign-in, or stopped by the gateway.
     """
 
     number: int
@@ -83,8 +84,8 @@ FindingCode = Literal["repeat", "fallback", "loop_recovery", "compression", "dis
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """Something that the CLI did without reporting it, recognised by its requests. `request` is the number of the
-    request that it is about."""
+    """Something that the CLI did without reporting it, recognised by its requests. `request` is the
+    number of the request that it is about."""
 
     code: FindingCode
     request: int
@@ -92,7 +93,8 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Remark(msgspec.Struct, frozen=True, kw_only=True):
-    """Information for the run that changes nothing. `code` is the code of the notice made from it."""
+    """Information for the run that changes nothing. `code` is the code of the notice made from
+    it."""
 
     code: str
     text: str
@@ -111,10 +113,12 @@ OnMessage = Callable[[GatewayMessage], None]
 
 
 class InFlightRequest(msgspec.Struct, eq=False):
-    """A request that has not ended. Only the gateway's thread writes it; times are `time.monotonic`.
+    """A request that has not ended. Only the gateway's thread writes it; times are
+    `time.monotonic`.
 
-    `held_until` and `held_why` are set while the gateway delays it, `left` when it is sent to the API, `first` and
-    `last` when bytes of its answer arrive. `attempt` and `body` are those of `Answered`.
+    `held_until` and `held_why` are set while the gateway delays it, `left` when it is sent to the
+    API, `first` and `last` when bytes of its answer arrive. `attempt` and `body` are those of
+    `Answered`.
     """
 
     number: int

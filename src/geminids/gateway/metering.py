@@ -107,7 +107,8 @@ class _MeteredRequest:
         self._is_paid = request.is_paid
         self._has_ended = False
         self._rate_limited_for = 0.0
-        """Seconds that the request would still have to wait for `requests_per_minute`; 0: it may be sent."""
+        """Seconds that the request would still have to wait for `requests_per_minute`; 0: it may be
+        sent."""
         self._digest = zlib.crc32(request.raw) if self._is_paid else 0
         self._role: RequestRole = "nested" if request.is_nested else role_of(request)
         self._size = counted_bytes(request.raw) if lease.budgets else 0
@@ -130,7 +131,8 @@ class _MeteredRequest:
         return self._rate_limited_for
 
     async def admit(self) -> Halt | None:
-        """Wait for the rate limiter and reserve the budgets. Returns the reason if the request must not be sent."""
+        """Wait for the rate limiter and reserve the budgets. Returns the reason if the request must
+        not be sent."""
         lease, request = self._lease, self._request
         if lease.halted is not None:
             self._has_ended = True
@@ -138,7 +140,8 @@ class _MeteredRequest:
             return lease.halted
         halt = self._check_model()
         if halt is None and lease.rate_limiter is not None and self._is_paid:
-            # Wait before the budgets are reserved: the client may disconnect while it waits, which costs nothing.
+            # Wait before the budgets are reserved: the client may disconnect while it waits, which
+            # costs nothing.
             self._rate_limited_for = await lease.rate_limiter.wait(request.model or "", self._report_wait)
             halt = lease.halted
         if halt is None and not self._rate_limited_for:
@@ -238,7 +241,8 @@ class _MeteredRequest:
 
     @property
     def _was_sent(self) -> bool:
-        """Whether the API got the request. False if it was rate limited, or sign-in or connecting failed."""
+        """Whether the API got the request. False if it was rate limited, or sign-in or connecting
+        failed."""
         if self._rate_limited_for or (self._head is not None and self._head.kind == NOT_SIGNED_IN):
             return False
         return self._fault is None or self._fault.kind not in _NO_CONNECTION
@@ -283,8 +287,8 @@ class _MeteredRequest:
 
 
 def _own_fault(error: Exception) -> UpstreamFault:
-    """The fault for an error in the gateway itself. An `OSError` (no descriptors left) happens before the request is
-    sent: errors of a connection are `UpstreamFault` already."""
+    """The fault for an error in the gateway itself. An `OSError` (no descriptors left) happens
+    before the request is sent: errors of a connection are `UpstreamFault` already."""
     if isinstance(error, OSError):
         return UpstreamFault("connect", f"the gateway failed: {error.strerror or error}")
     return UpstreamFault("gateway", f"the gateway failed: {type(error).__name__}: {error}")
@@ -304,7 +308,8 @@ def _uncountable(request: Request, budget_name: str) -> Halt:
 
 
 def _rate_limited(seconds: float) -> tuple[Part, ...]:
-    """The answer that the API itself gives to a request over its rate limit. The CLI retries after that time."""
+    """The answer that the API itself gives to a request over its rate limit. The CLI retries after
+    that time."""
     wait = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": f"{math.ceil(seconds)}s"}
     return _refusal(429, "delayed by geminids: the limit requests_per_minute is reached", [wait])
 

@@ -1,4 +1,4 @@
-"""Pytest fixtures: a scripted Gemini API on loopback, and cassettes that are recorded once and replayed."""
+"""Pytest fixtures: a scripted Gemini API, and cassettes that are recorded once and replayed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture
 def geminids_gateway() -> Iterator[Gateway]:
-    """A started gateway with an empty script. Add replies with `.reply(text=…)` and `.when("regex", text=…)`."""
+    """A started gateway with an empty script. Add replies with `.reply(text=…)` and
+    `.when("regex", text=…)`."""
     # Import late: pytest loads this plugin at every start, also for tests that never use it.
     from geminids.gateway.server.gateway import Gateway
 

@@ -38,8 +38,8 @@ class HostGateway:
         return not self._server.ended
 
     def begin(self) -> None:
-        """Start to answer; until now, connections wait in the backlog. Call it after the CLI is spawned: the imports
-        of the gateway's thread would slow its start."""
+        """Start to answer; until now, connections wait in the backlog. Call it after the CLI is
+        spawned: the imports of the gateway's thread would slow its start."""
         self._server.begin()
 
     def stop(self) -> None:
@@ -58,7 +58,8 @@ class HostGateway:
 
 
 class _LazyUpstream:
-    """Imports `MeteredUpstream` in the gateway's thread: the import takes 12 ms and must not delay the spawn."""
+    """Imports `MeteredUpstream` in the gateway's thread: the import takes 12 ms and must not delay
+    the spawn."""
 
     def __init__(self, leases: Leases, port: Callable[[], int]) -> None:
         self._leases = leases
@@ -131,7 +132,8 @@ def open_lease(lease: Lease) -> OpenLease:
 
 
 def keep_open() -> OpenLease:
-    """Keep the gateway at its address while processes that know it are alive. This lease answers no request."""
+    """Keep the gateway at its address while processes that know it are alive. This lease answers no
+    request."""
     return open_lease(Lease(_NoUpstream(), lambda message: None))
 
 

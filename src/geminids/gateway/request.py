@@ -26,17 +26,19 @@ __all__ = [
 ]
 
 Api = Literal["gemini", "vertex", "code_assist"]
-"""The form of the API: Gemini, Vertex AI (a publisher before the model), or Code Assist (account logins: the model is
-in the body, and the request and the response are wrapped)."""
+"""The form of the API: Gemini, Vertex AI (a publisher before the model), or Code Assist (account
+logins: the model is in the body, and the request and the response are wrapped)."""
 Method = Literal["stream", "generate", "count", "embed", "other"]
 
 METRICS = ":recordCodeAssistMetrics"
 """Code Assist's telemetry. Cassettes leave it out, because the CLI sends it at random times."""
 
-# Readable, so that people who see it in an environment know what it is; the CLI accepts a key of any form.
+# Readable, so that people who see it in an environment know what it is; the CLI accepts a key of
+# any form.
 TOKEN_PREFIX = "geminids-run-"
 NESTED_HEADER = "x-geminids-nested"
-"""A gateway adds this header when it forwards to another geminids gateway: the request belongs to a nested run."""
+"""A gateway adds this header when it forwards to another geminids gateway: the request belongs to a
+nested run."""
 
 _METHODS: dict[str, Method] = {
     "streamGenerateContent": "stream",
@@ -49,7 +51,8 @@ _GEMINI = re.compile(r"/v1[a-z0-9]*/(?:models|tunedModels)/(?P<model>[^/:?]+):(?
 _VERTEX = re.compile(
     r"/v1[a-z0-9]*/(?:projects/[^/]+/locations/[^/]+/)?publishers/[^/]+/models/(?P<model>[^/:?]+):(?P<call>\w+)"
 )
-# The version is CODE_ASSIST_API_VERSION, `v1internal` by default (server.ts). A run's token may come before it.
+# The version is CODE_ASSIST_API_VERSION, `v1internal` by default (server.ts). A run's token may
+# come before it.
 _CODE_ASSIST = re.compile(
     r"(?:/(?P<token>[^/?]+))?(?P<path>/v\d\w*(?::(?P<call>\w+)|/(?:\w[\w.-]*/)*operations/\w[\w.-]*))"
 )
@@ -68,8 +71,8 @@ class Route(msgspec.Struct, frozen=True):
 
 
 def read_route(path: str) -> Route:
-    """Read the API, the method and the model from a path, for any version of the API. Code Assist names the model in
-    the body instead.
+    """Read the API, the method and the model from a path, for any version of the API. Code Assist
+    names the model in the body instead.
 
     >>> read_route("/v1beta/models/gemini-3.8-flash:streamGenerateContent?alt=sse")
     Route(method='stream', model='gemini-3.8-flash', api='gemini')
@@ -85,7 +88,8 @@ def read_route(path: str) -> Route:
 
 
 class Request(msgspec.Struct, frozen=True, dict=True):
-    """One request. Only `key` holds the key that came with it: headers and path show `***` instead."""
+    """One request. Only `key` holds the key that came with it: headers and path show `***`
+    instead."""
 
     n: int
     at: float
@@ -97,13 +101,14 @@ class Request(msgspec.Struct, frozen=True, dict=True):
     raw: bytes
     key: str | None = None
     authorization: str | None = None
-    """An `Authorization` that is not the key: the user's own header for a proxy server, or the login of the CLI
-    (Code Assist). It is forwarded and never shown."""
+    """An `Authorization` that is not the key: the user's own header for a proxy server, or the
+    login of the CLI (Code Assist). It is forwarded and never shown."""
     api: Api = "gemini"
 
     @classmethod
     def read(cls, n: int, at: float, verb: str, target: str, headers: dict[str, str], body: bytes) -> Request:
-        """Read a request. Code Assist's token, the first segment of the path, is moved from `path` to `key`."""
+        """Read a request. Code Assist's token, the first segment of the path, is moved from `path`
+        to `key`."""
         route = read_route(target)
         shown, key = _take_key(headers)
         own = headers.get("authorization")
@@ -139,8 +144,8 @@ class Request(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def is_paid(self) -> bool:
-        """Whether the API charges for it. Files, counting tokens, and Code Assist's other methods (sign-in, quota,
-        metrics) are free."""
+        """Whether the API charges for it. Files, counting tokens, and Code Assist's other methods
+        (sign-in, quota, metrics) are free."""
         if self.api == "code_assist":
             return self.method in ("stream", "generate", "embed")
         return (
@@ -156,8 +161,8 @@ class Request(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def login(self) -> str | None:
-        """The access token of the CLI's own login, if it is long enough to be one. It has to be masked, because a
-        tool may print the file that holds it."""
+        """The access token of the CLI's own login, if it is long enough to be one. It has to be
+        masked, because a tool may print the file that holds it."""
         token = (self.authorization or "").removeprefix("Bearer ")
         return token if len(token) >= _SHORTEST_LOGIN else None
 

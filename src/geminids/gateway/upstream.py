@@ -1,4 +1,4 @@
-"""The interface between the server and an upstream: a request goes in, parts of an answer come out."""
+"""The interface of an upstream: a request goes in, parts of an answer come out."""
 
 from __future__ import annotations
 
@@ -57,9 +57,11 @@ Part = Head | Body | Wait | Stall | Cut
 
 
 class UpstreamFault(Exception):
-    """The upstream cannot be reached, or its answer broke off: no connection, a TLS error, an answer that was cut.
+    """The upstream cannot be reached, or its answer broke off: no connection, a TLS error, an
+    answer that was cut.
 
-    `kind` is one of dns, connect, proxy, tls, cut, protocol; `gateway` is an error in the gateway itself.
+    `kind` is one of dns, connect, proxy, tls, cut, protocol; `gateway` is an error in the gateway
+    itself.
     """
 
     def __init__(self, kind: str, message: str) -> None:
@@ -88,7 +90,8 @@ class Mismatch(Exception):
 
 @runtime_checkable
 class Upstream(Protocol):
-    """Answers requests. It yields one `Head` before the first `Body`; the end of the iteration ends the answer.
+    """Answers requests. It yields one `Head` before the first `Body`; the end of the iteration ends
+    the answer.
 
     Raises `UpstreamFault` if there is no answer, or if it breaks off.
     """
@@ -98,7 +101,8 @@ class Upstream(Protocol):
 
 @asynccontextmanager
 async def closing(parts: AsyncIterator[Part]) -> AsyncIterator[AsyncIterator[Part]]:
-    """Close the answer when the block is left. Otherwise the upstream would go on until the garbage collector runs."""
+    """Close the answer when the block is left. Otherwise the upstream would go on until the garbage
+    collector runs."""
     try:
         yield parts
     finally:

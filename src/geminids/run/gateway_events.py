@@ -48,7 +48,7 @@ _KINDS: dict[str, FailureKind] = {
     "model": "config",
     "mismatch": "bad_request",
     "gone": "network",
-    "unkept": "config",
+    "unwritable": "config",
 }
 
 

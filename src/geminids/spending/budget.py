@@ -71,9 +71,10 @@ class Spending(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BudgetRefusal(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a budget refuses a request: it is used up, the model has no known price, or its file cannot be written."""
+    """Why a budget refuses a request: it is used up, the model has no known price, or its file
+    cannot be written."""
 
-    kind: Literal["over_budget", "model", "unkept"]
+    kind: Literal["over_budget", "model", "unwritable"]
     message: str
     hint: str
 
@@ -83,8 +84,8 @@ Settle = Callable[[Spending], None]
 
 
 class Hold:
-    """The amount that is reserved for one request until its true cost is known. Only the first `settle` has an
-    effect."""
+    """The amount that is reserved for one request until its true cost is known. Only the first
+    `settle` has an effect."""
 
     def __init__(self, budget: BaseBudget, model: str, amount: Spending, settle: Settle) -> None:
         self._budget = budget
@@ -93,10 +94,11 @@ class Hold:
         self._settle: Settle | None = settle
 
     def settle(self, model: str | None, counts: Counts | None, *, begun: bool = False) -> None:
-        """Replace the reserved amount with the true cost. `model` is None if the request was not sent.
+        """Replace the reserved amount with the true cost. `model` is None if the request was not
+        sent.
 
-        An answer that had `begun` and was cut before it reported its tokens costs the reserved amount. A failed
-        request costs one request and no tokens.
+        An answer that had `begun` and was cut before it reported its tokens costs the reserved
+        amount. A failed request costs one request and no tokens.
         """
         if counts is not None:
             self._end(self._budget.cost_of(model or self._model, self._model, counts))
@@ -139,8 +141,8 @@ class BaseBudget:
             return self._spent
 
     def take(self, model: str | None, size: int) -> Hold | BudgetRefusal:
-        """Reserve the minimum cost of a request with `size` bytes (`token_estimate.counted_bytes`), within the
-        limits."""
+        """Reserve the minimum cost of a request with `size` bytes (`token_estimate.counted_bytes`),
+        within the limits."""
         model = model or ""
         min_tokens = size // BYTES_PER_TOKEN
         dollars = self._dollars(model, model, Counts(input=min_tokens))
@@ -151,7 +153,8 @@ class BaseBudget:
         return settle if isinstance(settle, BudgetRefusal) else Hold(self, model, amount, settle)
 
     def cost_of(self, served: str, requested: str, counts: Counts) -> Spending:
-        """The cost of one request, by the price of the model that served it, else of the requested model."""
+        """The cost of one request, by the price of the model that served it, else of the requested
+        model."""
         dollars = self._dollars(served, requested, counts) or Decimal(0)
         return Spending(dollars=dollars, tokens=counts.total, requests=1)
 
@@ -177,7 +180,8 @@ class BaseBudget:
 
 
 class Budget(BaseBudget):
-    """A budget that several runs, chats and pools can share. Thread-safe; `spent` is what they have spent.
+    """A budget that several runs, chats and pools can share. Thread-safe; `spent` is what they have
+    spent.
 
     >>> budget = Budget(dollars=2.5, requests=100)
     >>> budget.spent.requests

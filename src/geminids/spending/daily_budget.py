@@ -30,7 +30,8 @@ __all__ = ["DailyBudget", "Entry"]
 _log = get_logger("spending")
 
 _TAIL_SIZE = 4096
-# Seconds. A process holds the lock for microseconds, but one that is suspended while it holds it must not block us.
+# Seconds. A process holds the lock for microseconds, but one that is suspended while it holds it
+# must not block us.
 _LOCK_TIMEOUT = 5.0
 
 
@@ -54,7 +55,8 @@ _decoder = msgspec.json.Decoder(Entry)
 
 
 class DailyBudget(BaseBudget):
-    """The budget of all processes of a user for one day (local date). Safe from any thread and process.
+    """The budget of all processes of a user for one day (local date). Safe from any thread and
+    process.
 
     The reserved amount of a killed process stays spent, because its request was sent.
     """
@@ -68,8 +70,8 @@ class DailyBudget(BaseBudget):
         is_recorded: bool = True,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`is_recorded`: write each request to the file. If false, the limits apply, but the process that forwards
-        the requests writes them."""
+        """`is_recorded`: write each request to the file. If false, the limits apply, but the
+        process that forwards the requests writes them."""
         super().__init__("the day", limits, price)
         self._folder = folder
         self._is_recorded = is_recorded
@@ -119,7 +121,8 @@ class DailyBudget(BaseBudget):
                 what = "spent" if spent.requests else "given back"
                 self._write(fd, whole, what, model, spent, before - amount + spent)
         except OSError as error:
-            # The reserved amount stays spent. The next request is refused, because it cannot be written either.
+            # The reserved amount stays spent. The next request is refused, because it cannot be
+            # written either.
             _log.warning("the file of the daily budget cannot be written", error=error)
 
     def _write(
@@ -154,7 +157,8 @@ def _last_sum(fd: int) -> tuple[Spending, bool]:
         begin = max(size - tail, 0)
         lines = os.pread(fd, size - begin, begin).split(b"\n")
         whole = lines[-1] == b""
-        # The first line may be cut, because we start to read in the middle. The last item has no newline.
+        # The first line may be cut, because we start to read in the middle. The last item has no
+        # newline.
         for line in reversed(lines[1 if begin else 0 : -1]):
             try:
                 return _decoder.decode(line).sum, whole
@@ -181,7 +185,7 @@ def _locked(file: Path) -> Iterator[int]:
 
 def _cannot_write(file: Path, error: OSError) -> BudgetRefusal:
     return BudgetRefusal(
-        kind="unkept",
+        kind="unwritable",
         message=f"the file of the daily budget cannot be written: {file}: {error.strerror or error}",
         hint="Make the file writable, or run without a daily budget.",
     )

@@ -1,4 +1,4 @@
-"""List prices of Google's models from the library genai-prices. Cached in a file, because it loads slowly."""
+"""List prices of Google's models from genai-prices, cached in a file: the library loads slowly."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ def load() -> None:
 
 
 def listed_rates(model: str, tokens_in: int, on: date) -> Rates | None:
-    """The rates of a request with `tokens_in` input tokens on that day; None if the library does not know the model.
+    """The rates of a request with `tokens_in` input tokens on that day; None if the library does
+    not know the model.
 
     The name is looked up unchanged first, then without its version (`names_of`).
     """
@@ -88,7 +89,8 @@ def _prices(name: str) -> Prices | None:
 
 
 def library_prices(name: str) -> Prices | None:
-    """The library's prices for this name: those of the first day, and those of each day on which they change."""
+    """The library's prices for this name: those of the first day, and those of each day on which
+    they change."""
     model = _find_model(name)
     if model is None:
         return None
@@ -130,14 +132,16 @@ def _models() -> list[ModelInfo]:
 
 
 def _is_custom() -> bool:
-    """Whether this process has replaced the library's prices. Such prices are not written to the file."""
+    """Whether this process has replaced the library's prices. Such prices are not written to the
+    file."""
     library = sys.modules.get("genai_prices.data_snapshot")
     return library is not None and library._custom_snapshot is not None
 
 
 # (input tokens above which a price applies, dollars per million tokens), in ascending order.
 Steps = tuple[tuple[int, Decimal], ...]
-# (first day, input, cached input, output). None instead of a tuple: the library does not know the model.
+# (first day, input, cached input, output). None instead of a tuple: the library does not know the
+# model.
 Prices = tuple[tuple[date, Steps, Steps, Steps], ...]
 
 # Limits of the file: session files can contain any model name.
@@ -147,14 +151,16 @@ _VERSION = re.compile(r"genai_prices-(.+)\.dist-info")
 
 
 class _PriceFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The content of the file: the version of the library, and the prices by the name that was looked up."""
+    """The content of the file: the version of the library, and the prices by the name that was
+    looked up."""
 
     of: str
     models: dict[str, Prices | None]
 
 
 def stored_prices(name: str) -> tuple[Prices | None] | None:
-    """The stored prices of this name, in a tuple because they may be None; None if the name is not stored."""
+    """The stored prices of this name, in a tuple because they may be None; None if the name is not
+    stored."""
     known = _load_file()
     return (known[name],) if name in known else None
 
@@ -203,7 +209,8 @@ def _folder() -> Path | None:
 
 @lru_cache(maxsize=1)
 def _library() -> str | None:
-    """Identify the installed library without importing it: its version, and size and time of its price file."""
+    """Identify the installed library without importing it: its version, and size and time of its
+    price file."""
     from importlib.util import find_spec
 
     try:

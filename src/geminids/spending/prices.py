@@ -20,7 +20,8 @@ _MILLION = Decimal(1_000_000)
 class Price(msgspec.Struct, frozen=True, kw_only=True):
     """The price of one request in exact dollars, by kind of token.
 
-    `input` excludes cached input. Thinking is billed as output, the prompts of the API's own tools as input.
+    `input` excludes cached input. Thinking is billed as output, the prompts of the API's own tools
+    as input.
     """
 
     input: Decimal
@@ -43,10 +44,11 @@ def price_of(
     *,
     tier_for: int | None = None,
 ) -> Price | None:
-    """The price of one request, from the caller's `table`, else from the list prices of that day. None if unknown.
+    """The price of one request, from the caller's `table`, else from the list prices of that day.
+    None if unknown.
 
-    The input of a request decides its tier, so the price of several requests together would be wrong. For a sum,
-    set `tier_for` to the input of one request.
+    The input of a request decides its tier, so the price of several requests together would be
+    wrong. For a sum, set `tier_for` to the input of one request.
 
     >>> from geminids.spending.tokens import Counts
     >>> price_of("gemini-2.5-pro", Counts(input=1000, cached=400, output=100, thinking=50)).usd
@@ -78,7 +80,8 @@ def price_of(
 
 
 def pricing(table: PriceTable | None) -> Callable[[str, Tokens], Decimal | None]:
-    """A function that returns today's price of a request, from this table, else from the list prices."""
+    """A function that returns today's price of a request, from this table, else from the list
+    prices."""
 
     def price(model: str, tokens: Tokens) -> Decimal | None:
         priced = price_of(model, tokens, table=table)

@@ -90,8 +90,9 @@ def bare(model: str) -> str:
 
 
 def names_of(model: str) -> Iterator[str]:
-    """Yield the name, then shorter names without version suffixes: the API serves `gemini-2.5-flash-001` for
-    `gemini-2.5-flash`. `lite`, `image`, `tts` and `live` are different models, so they stay.
+    """Yield the name, then shorter names without version suffixes: the API serves
+    `gemini-2.5-flash-001` for `gemini-2.5-flash`. `lite`, `image`, `tts` and `live` are different
+    models, so they stay.
 
     >>> list(names_of("models/gemini-2.5-flash-preview-09-2025"))
     ['gemini-2.5-flash-preview-09-2025', 'gemini-2.5-flash-preview', 'gemini-2.5-flash']
@@ -104,7 +105,8 @@ def names_of(model: str) -> Iterator[str]:
 
 
 def rates_in(table: PriceTable, model: str, tokens_in: int) -> Rates | None:
-    """The rates of a request with `tokens_in` input tokens in this table; None if no entry matches the model.
+    """The rates of a request with `tokens_in` input tokens in this table; None if no entry matches
+    the model.
 
     >>> rates_in([ModelRate(model="gemini-9*", input=1, output=2)], "gemini-9-pro", 10)
     Rates(input=Decimal('1'), cached=Decimal('1'), output=Decimal('2'))

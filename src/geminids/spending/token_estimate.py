@@ -8,15 +8,18 @@ __all__ = ["BYTES_PER_TOKEN", "counted_bytes"]
 
 # English text and JSON have three to four bytes per token, other scripts fewer.
 BYTES_PER_TOKEN = 4
-# The minimum number of tokens that the API charges for a picture or a page. Its base64 is not counted as text.
+# The minimum number of tokens that the API charges for a picture or a page. Its base64 is not
+# counted as text.
 _PICTURE_TOKENS = 258
 _MEDIA = b'"inlineData"'
-# The encrypted thoughts of a model. The CLI returns them with each tool call; they are not counted as text either.
+# The encrypted thoughts of a model. The CLI returns them with each tool call; they are not counted
+# as text either.
 _SIGNATURE = b'"thoughtSignature"'
 
 
 def counted_bytes(raw: bytes) -> int:
-    """The number of bytes of a request that are text. A picture counts as much as text with the same tokens.
+    """The number of bytes of a request that are text. A picture counts as much as text with the
+    same tokens.
 
     >>> counted_bytes(b'{"parts": [{"inlineData": {"mimeType": "image/png", "data": "iVBORw0KGgo="}}]}')
     1098
@@ -38,8 +41,8 @@ def _signature_bytes(raw: bytes, start: int, end: int) -> int:
 def _strings(raw: bytes, mark: bytes, key: bytes, start: int, end: int) -> Iterator[tuple[int, int]]:
     """Start and end of each string that is the value of `key` after a `mark`.
 
-    A mark inside a text does not match, because its quotes are escaped there. Base64 contains no quotes or
-    backslashes, so a string ends at the next quote.
+    A mark inside a text does not match, because its quotes are escaped there. Base64 contains no
+    quotes or backslashes, so a string ends at the next quote.
     """
     at = raw.find(mark, start, end)
     while at >= 0:

@@ -74,7 +74,8 @@ def _check_file(status: os.stat_result, path: str) -> None:
 
 
 def _key_in(text: str, path: str) -> str:
-    """The only line of a file, or the value of its only NAME=value line; of several lines, that of GEMINI_API_KEY."""
+    """The only line of a file, or the value of its only NAME=value line; of several lines, that of
+    GEMINI_API_KEY."""
     lines = [line.strip() for line in text.splitlines()]
     lines = [line for line in lines if line and not line.startswith("#")]
     if not lines:

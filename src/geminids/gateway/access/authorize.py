@@ -1,4 +1,4 @@
-"""Decide whether a request may use the gateway: it needs our host, a valid token and a known path."""
+"""Decide whether a request may use the gateway, by its host, token and path."""
 
 from __future__ import annotations
 
@@ -16,16 +16,19 @@ _PATHS: dict[Api, re.Pattern[str]] = {
         r"(?:/v1(?:alpha|beta\d?)?/(?:models|tunedModels|files|cachedContents)|/upload/v1(?:alpha|beta\d?)?/files)"
         r"(?:/\w[\w.\-]*)?(?::\w+)?"
     ),
-    # With a key, the CLI's path has no project. `-m PUBLISHER/MODEL` sets another publisher than google.
+    # With a key, the CLI's path has no project. `-m PUBLISHER/MODEL` sets another publisher than
+    # google.
     "vertex": re.compile(r"/v1(?:alpha|beta\d?)?/publishers/\w[\w.\-]*/models/\w[\w.\-@]*:\w+"),
     # Methods, and the operation that `onboardUser` starts (server.ts).
     "code_assist": re.compile(r"/v\d\w*(?::\w+|/(?:\w[\w.\-]*/)*operations/\w[\w.\-]*)"),
 }
 _NAMES: dict[Api, str] = {"gemini": "Gemini", "vertex": "Vertex AI", "code_assist": "Code Assist"}
 _QUERY = re.compile(r"[^#\s]*")
-# Google reads headers from the query (`$httpHeaders`), which could override the method: see `forward`.
+# Google reads headers from the query (`$httpHeaders`), which could override the method: see
+# `forward`.
 _HEADERS_IN_QUERY = re.compile(r"(?:\$|%24)http", re.IGNORECASE)
-# Browsers add one of these to every request, and pages cannot remove them. (Node sends only `sec-fetch-mode`.)
+# Browsers add one of these to every request, and pages cannot remove them. (Node sends only
+# `sec-fetch-mode`.)
 _BROWSER_HEADERS = ("origin", "sec-fetch-site")
 
 
@@ -41,8 +44,9 @@ class Unauthorized(Exception):
 def authorize(request: Request, leases: Leases, port: int) -> Lease:
     """Return the lease of the request's token. Raises `Unauthorized`.
 
-    The token of a Code Assist request is in its path: its `Authorization` is the CLI's own login. The Host header is
-    checked because otherwise a web page whose name resolves to 127.0.0.1 could reach the gateway.
+    The token of a Code Assist request is in its path: its `Authorization` is the CLI's own login.
+    The Host header is checked because otherwise a web page whose name resolves to 127.0.0.1 could
+    reach the gateway.
     """
     host = request.headers.get("host", "")
     if host not in (f"127.0.0.1:{port}", f"localhost:{port}"):

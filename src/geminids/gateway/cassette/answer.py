@@ -43,7 +43,8 @@ def _decompress(data: bytes, encoding: str) -> bytes:
 
 
 def _events(data: bytes) -> dict[str, Any] | None:
-    """The decoded events, and the rest of an incomplete last one; None if the body is anything else."""
+    """The decoded events, and the rest of an incomplete last one; None if the body is anything
+    else."""
     *lines, rest = data.replace(b"\r\n", b"\n").split(b"\n")
     events: list[Any] = []
     try:
@@ -104,7 +105,8 @@ def _mask_rest(clean: dict[str, Any], redactor: Redactor) -> None:
 
 
 def parts_of_answer(answer: RecordedAnswer, *, pace: bool = False) -> Iterator[Part]:
-    """The parts to send for a recorded answer. Raises a recorded fault at the point where it happened."""
+    """The parts to send for a recorded answer. Raises a recorded fault at the point where it
+    happened."""
     waits = _waits(answer) if pace else None
     if answer.status is not None:
         pieces = _pieces(answer)

@@ -43,8 +43,8 @@ def load_cassette(path: str | Path) -> Cassette:
 
 
 def cassette_api(path: str | Path) -> Api:
-    """The form of the API that a cassette was recorded with. Returns `gemini` if the file cannot be read; the replay
-    reports that later."""
+    """The form of the API that a cassette was recorded with. Returns `gemini` if the file cannot be
+    read; the replay reports that later."""
     try:
         with open(path, "rb") as file:
             return _header(file.readline().removeprefix(b"\xef\xbb\xbf"), str(path)).api

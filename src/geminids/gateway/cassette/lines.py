@@ -55,8 +55,8 @@ class ToolsLine(msgspec.Struct, frozen=True, tag="tools", tag_field="kind"):
 
 
 class ContentLine(msgspec.Struct, frozen=True, omit_defaults=True, tag="said", tag_field="kind"):
-    """One content of a conversation. `after` is the id of the content before it; the id of the last content
-    identifies the conversation."""
+    """One content of a conversation. `after` is the id of the content before it; the id of the last
+    content identifies the conversation."""
 
     id: str
     content: Any
@@ -77,8 +77,8 @@ class RequestLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class RecordedAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An answer. The body is one of `events` (server-sent events), `json`, `text` and `base64`; `rest` is the beginning
-    of an event that was cut. `status` is None if no answer came."""
+    """An answer. The body is one of `events` (server-sent events), `json`, `text` and `base64`;
+    `rest` is the beginning of an event that was cut. `status` is None if no answer came."""
 
     status: int | None = None
     type: str = ""
@@ -106,7 +106,8 @@ CassetteLine = CassetteHeader | SystemLine | ToolsLine | ContentLine | ExchangeL
 
 
 class Exchange(msgspec.Struct, frozen=True, kw_only=True):
-    """One request and its answer. `body` is decoded JSON, text or bytes; `at` is in Unix seconds."""
+    """One request and its answer. `body` is decoded JSON, text or bytes; `at` is in Unix
+    seconds."""
 
     n: int
     at: float
@@ -142,7 +143,8 @@ def bytes_field(data: bytes) -> dict[str, Any]:
 
 
 class CassetteEncoder:
-    """Turns exchanges into lines. Writes only once what requests repeat: system instruction, tools, conversation."""
+    """Turns exchanges into lines. Writes only once what requests repeat: system instruction, tools,
+    conversation."""
 
     def __init__(self) -> None:
         self._written: set[str] = set()

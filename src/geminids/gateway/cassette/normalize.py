@@ -1,5 +1,4 @@
-"""Normalize a request, so that it can be compared with a recorded one: without values that differ from run to run.
-Pure."""
+"""Normalize requests for a replay: remove values that differ from run to run. Pure."""
 
 from __future__ import annotations
 
@@ -29,7 +28,8 @@ __all__ = ["NormalizedRequest", "Normalizer", "is_account_call", "user_texts"]
 
 
 class NormalizedRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A request as comparable text. `conversation` has one entry for each text, tool call and tool result."""
+    """A request as comparable text. `conversation` has one entry for each text, tool call and tool
+    result."""
 
     method: Method
     model: str | None
@@ -39,8 +39,8 @@ class NormalizedRequest(msgspec.Struct, frozen=True, kw_only=True):
     tools: str = ""
     config: str = ""
     answer_fields: tuple[str, ...] = ()
-    """The fields of the JSON that is requested as the answer. Utility requests of a conversation differ only in
-    them."""
+    """The fields of the JSON that is requested as the answer. Utility requests of a conversation
+    differ only in them."""
     call: str = ""
     """The path of a request that is not a conversation."""
 
@@ -82,7 +82,8 @@ class Normalizer:
         self.days = frozenset(days)
         self._redactor = redactor or Redactor()
         self._other_folders: dict[str, str] = {}
-        # A cache: each request repeats the whole conversation, and a system instruction takes 10 ms.
+        # A cache: each request repeats the whole conversation, and a system instruction takes 10
+        # ms.
         self._cache: dict[tuple[str, str], str] = {}
         self._prepare()
 
@@ -99,8 +100,8 @@ class Normalizer:
             self._prepare()
 
     def add_known(self, days: frozenset[Day], folders: Mapping[str, str] | None = None) -> None:
-        """Also replace these dates and folders of another run: a fixed prompt or the model may mention them, and the
-        text must stay equal when folder and date differ."""
+        """Also replace these dates and folders of another run: a fixed prompt or the model may
+        mention them, and the text must stay equal when folder and date differ."""
         other_folders = self._other_folders if folders is None else dict(folders)
         if not days <= self.days or other_folders != self._other_folders:
             self.days |= days
@@ -119,7 +120,8 @@ class Normalizer:
         self._cache.clear()
 
     def text(self, text: str) -> str:
-        """Normalize text of a person or a model: replaces only values that certainly belong to this run."""
+        """Normalize text of a person or a model: replaces only values that certainly belong to this
+        run."""
         return self._repeat("", text, self._text)
 
     def _cli_text(self, text: str) -> str:
@@ -131,7 +133,8 @@ class Normalizer:
         return self._repeat(tool, text, lambda part: self._result_text(tool, part))
 
     def _repeat(self, tool: str, text: str, once: Callable[[str], str]) -> str:
-        """Apply `once` until nothing changes: a replacement may expose another path or time next to it."""
+        """Apply `once` until nothing changes: a replacement may expose another path or time next to
+        it."""
         done = self._cache.get((tool, text))
         if done is None:
             before, done = text, once(text)
@@ -227,7 +230,8 @@ class Normalizer:
 
 
 def is_account_call(path: str) -> bool:
-    """Whether a request is about the Code Assist account: `loadCodeAssist`, `onboardUser`, the quota, …
+    """Whether a request is about the Code Assist account: `loadCodeAssist`, `onboardUser`, the
+    quota, …
 
     >>> is_account_call("/v1internal:loadCodeAssist"), is_account_call("/v1internal:generateContent")
     (True, False)
@@ -279,7 +283,8 @@ def _answer_fields(body: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _with_sorted_choices(value: Any) -> Any:
-    """Sort each `enum` of a declaration: its order has no meaning, and that of skills differs from run to run."""
+    """Sort each `enum` of a declaration: its order has no meaning, and that of skills differs from
+    run to run."""
     if isinstance(value, list):
         return [_with_sorted_choices(item) for item in value]
     if not isinstance(value, dict):

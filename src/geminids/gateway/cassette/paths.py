@@ -88,7 +88,8 @@ class PathReplacer:
 
 
 def folders_in(texts: Iterable[str]) -> dict[str, str]:
-    """The folders that any context in these texts names. The first placeholder of a folder is used."""
+    """The folders that any context in these texts names. The first placeholder of a folder is
+    used."""
     folders_by_path: dict[str, str] = {}
     for text in texts:
         if is_context(text):

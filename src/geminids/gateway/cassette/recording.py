@@ -40,10 +40,11 @@ _active: dict[Path, Recording] = {}
 class Recording:
     """Returns the answers of `inner`, and writes them to `path`.
 
-    It writes to `FILE.<random>.part` and renames that file when it is closed. So a killed run loses only the exchange
-    in progress, and an existing cassette is never half overwritten. If the file cannot be written, the recording ends
-    and `on_remark` is called; the run continues. Only one recording at a time can use a file: of two, the one that is
-    closed last would overwrite the other.
+    It writes to `FILE.<random>.part` and renames that file when it is closed. So a killed run loses
+    only the exchange in progress, and an existing cassette is never half overwritten. If the file
+    cannot be written, the recording ends and `on_remark` is called; the run continues. Only one
+    recording at a time can use a file: of two, the one that is closed last would overwrite the
+    other.
     """
 
     def __init__(
@@ -112,7 +113,8 @@ class Recording:
             exchange.end(None)
             raise
         finally:
-            # If the client has disconnected, end the upstream request now, not when the garbage collector runs.
+            # If the client has disconnected, end the upstream request now, not when the garbage
+            # collector runs.
             close = getattr(parts, "aclose", None)
             try:
                 if close is not None:
@@ -254,7 +256,8 @@ class _RecordedExchange:
 
 
 def _body_of(request: Request, redactor: Redactor) -> Any:
-    """The body without secrets: known secrets, and the run's token wherever a tool has printed it."""
+    """The body without secrets: known secrets, and the run's token wherever a tool has printed
+    it."""
     body = request.body
     if body is None:
         return _TOKEN.sub(MASK, redactor.block(request.raw).decode("latin-1")).encode("latin-1")

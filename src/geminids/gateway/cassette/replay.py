@@ -28,11 +28,13 @@ _HINT = "If the change is intended, record it again: geminids run --record FILE,
 
 
 class Replaying:
-    """Answers each request with the first matching answer that is unused. Raises `Mismatch` if there is none.
+    """Answers each request with the first matching answer that is unused. Raises `Mismatch` if
+    there is none.
 
-    A request matches if its conversation (texts, tool calls and tool results) is equal after normalization
-    (`normalize`). One that differs elsewhere, as with another release of the CLI, is answered too, and `remarks`
-    reports it. `places` maps folders of this run that the CLI does not name to placeholders such as `<workspace>`.
+    A request matches if its conversation (texts, tool calls and tool results) is equal after
+    normalization (`normalize`). One that differs elsewhere, as with another release of the CLI, is
+    answered too, and `remarks` reports it. `places` maps folders of this run that the CLI does not
+    name to placeholders such as `<workspace>`.
     """
 
     def __init__(
@@ -58,8 +60,8 @@ class Replaying:
 
     @property
     def unused(self) -> list[int]:
-        """The numbers of the exchanges that were not replayed. Account calls are left out: their number differs from
-        run to run."""
+        """The numbers of the exchanges that were not replayed. Account calls are left out: their
+        number differs from run to run."""
         exchanges = self._cassette.exchanges
         with self._lock:
             left = [exchanges[at] for at in sorted(self._unused)]
@@ -84,7 +86,8 @@ class Replaying:
         return self._answer_unrecorded(request, now)
 
     def _learn(self, request: Request) -> None:
-        """Give both normalizers all folders and dates of both runs, so that equal text stays equal."""
+        """Give both normalizers all folders and dates of both runs, so that equal text stays
+        equal."""
         current, recorded = self._current, self._recorded_run
         if request.login is not None and request.login not in self._redactor.secrets:
             self._redactor = Redactor((*self._redactor.secrets, request.login))

@@ -1,4 +1,4 @@
-"""Replace values that differ between two runs of the same prompt: dates, times, ids, process numbers. Pure."""
+"""Replace values that differ from run to run: dates, times, ids, process numbers. Pure."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ _TEMP = re.compile(
     r"(?<![\w.-])/(?:private/)?(?:tmp|var/tmp|var/folders/\w+/\w+/T)/"
     r"(?:tmp[a-z0-9_]{8}|tmp\.\w{6,}|pytest-of-[^/\s]+/pytest-\d+|[\w.]+-(?=[a-z]*[0-9A-Z])\w{6})(?![\w.-])"
 )
-# core/src/prompts and core/src/tools/activate-skill.ts: a list in the system instruction, names in a declaration.
+# core/src/prompts and core/src/tools/activate-skill.ts: a list in the system instruction, names in
+# a declaration.
 _SKILL = re.compile(r"<skill>.*?</skill>", re.DOTALL)
 _SKILL_LIST = re.compile(r"<skill>.*?</skill>(?:\s*<skill>.*?</skill>)+", re.DOTALL)
 _SKILL_NAMES = re.compile(r"(?<=\(Available: )'[^']+'(?:, '[^']+')+(?=\))")
@@ -74,7 +75,8 @@ def days_of(*seconds: float) -> frozenset[Day]:
 
 
 class Days:
-    """Replaces the dates of a run in texts, in all usual notations. Other dates stay, because they have a meaning.
+    """Replaces the dates of a run in texts, in all usual notations. Other dates stay, because they
+    have a meaning.
 
     >>> Days([(2026, 11, 16)]).text("on Monday, November 16, 2026 and on 2026-11-17")
     'on <today> and on 2026-11-17'
@@ -110,7 +112,8 @@ def _full_forms(year: int, month: int, day: int) -> tuple[str, ...]:
 
 
 def _without_groups(form: str) -> str:
-    """Write out each separator instead of a back-reference, whose group number would depend on the whole pattern."""
+    """Write out each separator instead of a back-reference, whose group number would depend on the
+    whole pattern."""
     before, _, rest = form.partition("([")
     signs, optional, rest = rest.partition("]?)") if "]?)" in rest else rest.partition("])")
     kinds = [re.escape(sign) for sign in signs] + ([""] if "?" in optional else [])
@@ -123,7 +126,8 @@ def _short_form(year: int, month: int, day: int) -> str:
 
 
 def sorted_skills(text: str) -> str:
-    """Sort lists of skills by name: the CLI lists its built-in skills in the order in which it read them.
+    """Sort lists of skills by name: the CLI lists its built-in skills in the order in which it read
+    them.
 
     >>> sorted_skills("by name (Available: 'b', 'a').")
     "by name (Available: 'a', 'b')."
@@ -163,7 +167,8 @@ _BLANK = re.compile(r"\n\s*\n")
 
 
 def user_instructions(text: str) -> str:
-    """The CLI's context without date, system and folders: what is left are the user's instructions."""
+    """The CLI's context without date, system and folders: what is left are the user's
+    instructions."""
     return _BLANK.sub("\n", _CLI_CONTEXT.sub("", _TREE.sub("", text))).strip()
 
 
@@ -178,7 +183,8 @@ _UPDATED = re.compile(r" Here is the updated code:\n.*", re.DOTALL)
 
 
 def tool_output(tool: str, text: str) -> str:
-    """The output of a tool without what the CLI adds: fences, sizes, process numbers, the current file content."""
+    """The output of a tool without what the CLI adds: fences, sizes, process numbers, the current
+    file content."""
     text = _TOO_LARGE.sub("", _FENCE.sub("", text))
     if tool == "run_shell_command":
         text = _SHELL_TAIL.sub("", text)
@@ -204,14 +210,16 @@ def without_cassette(name: str, text: str) -> str:
     return line.sub("", text).rstrip()
 
 
-# Newer releases keep 8,000 characters of the beginning and 32,000 of the end of a shell's output, with all additions.
+# Newer releases keep 8,000 characters of the beginning and 32,000 of the end of a shell's output,
+# with all additions.
 _MAX_LENGTH = 36_000
 _BEGINNING = 4_000
 _END = 16_000
 
 
 def shorten(tool: str, text: str) -> str:
-    """Keep only what every release keeps of a long result: where exactly the middle is cut differs from run to run."""
+    """Keep only what every release keeps of a long result: where exactly the middle is cut differs
+    from run to run."""
     if tool != "run_shell_command" or len(text) <= _MAX_LENGTH:
         return text
     return f"{text[:_BEGINNING]}\n<much>\n{text[-_END:]}"

@@ -1,6 +1,6 @@
-"""Access tokens for Vertex AI: obtained with google-auth in a worker thread, renewed before they expire.
+"""Access tokens for Vertex AI, obtained with google-auth and renewed before they expire.
 
-Imported by the first request that needs a token; google-auth is imported in the worker thread.
+The first request that needs a token imports this module; a worker thread imports google-auth.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 _TOKEN_URI = "https://oauth2.googleapis.com/token"
 _METADATA_HOST = "metadata.google.internal"
 _METADATA_PATH = "/computeMetadata/v1/instance/service-accounts/default/token"
-# Renew the token in the background when less than this is left. The metadata server issues a new token only in the
-# last 4 to 5 minutes, so an earlier renewal would return the same token (google-auth also uses 3:45).
+# Renew the token in the background when less than this is left. The metadata server issues a new
+# token only in the last 4 to 5 minutes, so an earlier renewal would return the same token
+# (google-auth also uses 3:45).
 _RENEW_SECONDS = 225
 # With less time left, a request waits for the new token.
 _MIN_SECONDS = 30
@@ -64,7 +65,8 @@ class AccessToken(msgspec.Struct, frozen=True):
 
 
 class TokenSource:
-    """Keeps one token and renews it with `fetch` in a worker thread, once for all waiting requests. Thread-safe."""
+    """Keeps one token and renews it with `fetch` in a worker thread, once for all waiting requests.
+    Thread-safe."""
 
     def __init__(self, fetch: Callable[[], AccessToken]) -> None:
         self._fetch = fetch
@@ -129,7 +131,8 @@ _sources_lock = threading.Lock()
 
 
 def token_source(environ: Mapping[str, str], network: NetworkSettings) -> TokenSource:
-    """The token source for these credentials. Runs with the same credentials share it and its token."""
+    """The token source for these credentials. Runs with the same credentials share it and its
+    token."""
     try:
         path = credentials_file(environ)
         stat = None if path is None else path.stat()
@@ -158,8 +161,8 @@ def _always_failing(message: str) -> Callable[[], AccessToken]:
 class _FromMetadata:
     """Tokens of the machine's service account, from the metadata server.
 
-    Does not use google-auth, which reads the server's address from the environment of this process when it is
-    imported, and needs `requests`.
+    Does not use google-auth, which reads the server's address from the environment of this process
+    when it is imported, and needs `requests`.
     """
 
     def __init__(self, host: str, network: NetworkSettings) -> None:
@@ -237,8 +240,8 @@ def _is_user(credentials: Any) -> bool:
 def _credentials_of(info: dict[str, Any]) -> Any:
     """google-auth's object for the content of a credentials file.
 
-    Does not use `google.auth.load_credentials_from_dict`, which ignores the `token_uri` of a user's file and requests
-    the project of an external account from Google.
+    Does not use `google.auth.load_credentials_from_dict`, which ignores the `token_uri` of a user's
+    file and requests the project of an external account from Google.
     """
     kind = info["type"]
     if kind == "authorized_user":
@@ -272,7 +275,8 @@ def _credentials_of(info: dict[str, Any]) -> Any:
 
 
 def _impersonated(info: dict[str, Any]) -> Any:
-    """Credentials of a file that `gcloud auth application-default login --impersonate-service-account` writes."""
+    """Credentials of a file that
+    `gcloud auth application-default login --impersonate-service-account` writes."""
     from google.auth import impersonated_credentials
 
     url, source = info.get("service_account_impersonation_url"), info.get("source_credentials")
@@ -302,7 +306,8 @@ def _external_account(info: dict[str, Any]) -> Any:
 
 
 def _transport(network: NetworkSettings) -> Any:
-    """A transport for google-auth that uses our own client, with the proxy and certificates of the run."""
+    """A transport for google-auth that uses our own client, with the proxy and certificates of the
+    run."""
     from google.auth import exceptions
 
     def request(

@@ -1,4 +1,4 @@
-"""The HTTP client of the gateway. It keeps connections to APIs alive; all runs of this process share them."""
+"""The HTTP client of the gateway. All runs of this process share its connections."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Client", "client"]
 _MAX_HEAD = 256 * 1024
 # Google closes idle connections after some minutes, proxies earlier.
 _IDLE_SECONDS = 50
-# The server may close a connection that was idle for longer at the very moment in which we use it.
+# The server may close a connection that was idle for longer just when we use it.
 _SAFE_IDLE_SECONDS = 1.0
 # Up to this size, head and body are written together: copying is cheaper than a second packet.
 _JOINED = 64 * 1024
@@ -47,9 +47,11 @@ class Client:
     async def exchange(
         self, address: Address, network: NetworkSettings, head: h11.Request, body: bytes
     ) -> AsyncGenerator[h11.Response | bytes, None]:
-        """Yield the head of the answer, then its body in pieces as they arrive. Raises `UpstreamFault`.
+        """Yield the head of the answer, then its body in pieces as they arrive. Raises
+        `UpstreamFault`.
 
-        Closing the generator early (`aclose`, a cancelled task) ends the request and closes the connection.
+        Closing the generator early (`aclose`, a cancelled task) ends the request and closes the
+        connection.
         """
         exchange = await self._start(address, network, head, body)
         del body  # free its memory while the answer arrives
@@ -72,7 +74,8 @@ class Client:
             try:
                 return await _send(_Exchange(kept), head, body)
             except _NoResponse as failure:
-                # The server closed the idle connection before it read our request: send it once more.
+                # The server closed the idle connection before it read our request: send it once
+                # more.
                 if idle < _SAFE_IDLE_SECONDS:
                     raise failure.fault from None
         try:
@@ -159,7 +162,8 @@ class _Exchange:
         self.response = event
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """Yield the body. Pieces that arrived together are joined; a fault is raised after the pieces before it."""
+        """Yield the body. Pieces that arrived together are joined; a fault is raised after the
+        pieces before it."""
         while True:
             pieces, fault, is_complete = self._next_pieces()
             if pieces:

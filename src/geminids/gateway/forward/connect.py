@@ -1,4 +1,4 @@
-"""Open a connection to a server: DNS, proxy and TLS. Each kind of failure has its own `UpstreamFault`."""
+"""Open a connection to a server: DNS, proxy and TLS, with a distinct fault for each."""
 
 from __future__ import annotations
 
@@ -81,8 +81,8 @@ _SocketAddress = tuple[socket.AddressFamily, Any]
 
 
 async def _resolve(address: Address) -> list[_SocketAddress]:
-    """Look up a host name in a daemon thread. With the executor of the event loop, a name server that does not
-    answer would delay the end of the host process."""
+    """Look up a host name in a daemon thread. With the executor of the event loop, a name server
+    that does not answer would delay the end of the host process."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[list[_SocketAddress]] = loop.create_future()
 
@@ -112,14 +112,16 @@ async def _resolve(address: Address) -> list[_SocketAddress]:
 
 
 def _interleave(addresses: list[_SocketAddress]) -> list[_SocketAddress]:
-    """Alternate between IPv6 and IPv4, so that a network that supports only one of them causes no long wait."""
+    """Alternate between IPv6 and IPv4, so that a network that supports only one of them causes no
+    long wait."""
     first = [address for address in addresses if addresses[0][0] == address[0]]
     other = [address for address in addresses if addresses[0][0] != address[0]]
     return [address for pair in zip_longest(first, other) for address in pair if address is not None]
 
 
 async def _connect_first(addresses: list[_SocketAddress]) -> socket.socket:
-    """Connect to the first address that accepts. Each gets `_FALLBACK_SECONDS` before the next is tried as well."""
+    """Connect to the first address that accepts. Each gets `_FALLBACK_SECONDS` before the next is
+    tried as well."""
     connected: list[socket.socket] = []
     errors: list[OSError] = []
 
@@ -227,8 +229,8 @@ def _system_has_certificates(context: ssl.SSLContext) -> bool:
 
 
 def _load_bundled(context: ssl.SSLContext) -> None:
-    """Use the certificates of certifi, if installed, in a container that has none. Node brings its own, so the CLI
-    works there too."""
+    """Use the certificates of certifi, if installed, in a container that has none. Node brings its
+    own, so the CLI works there too."""
     try:
         certifi = importlib.import_module("certifi")
     except ImportError:

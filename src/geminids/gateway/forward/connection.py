@@ -1,4 +1,4 @@
-"""One TCP connection, for both sides of the gateway: read what has arrived, write with back-pressure."""
+"""One TCP connection, for both sides of the gateway, with back-pressure."""
 
 from __future__ import annotations
 
@@ -21,17 +21,18 @@ _buffers: WeakKeyDictionary[asyncio.AbstractEventLoop, memoryview] = WeakKeyDict
 
 
 class TcpConnection(asyncio.BufferedProtocol):
-    """A connection on asyncio's transports. The streams of asyncio and anyio take an extra loop iteration for each
-    piece, and cannot detect bytes that arrive when nothing reads."""
+    """A connection on asyncio's transports. The streams of asyncio and anyio take an extra loop
+    iteration for each piece, and cannot detect bytes that arrive when nothing reads."""
 
     def __init__(self) -> None:
         self.transport: asyncio.Transport
         self._loop = asyncio.get_running_loop()
-        # All connections of a loop share one buffer: each read empties it before the next one. Without it asyncio
-        # allocates 256 KB for each read (an mmap, an mremap and a munmap, a fifth of a chunk's CPU time).
+        # All connections of a loop share one buffer: each read empties it before the next one.
+        # Without it asyncio allocates 256 KB for each read (an mmap, an mremap and a munmap, a
+        # fifth of a chunk's CPU time).
         if self._loop not in _buffers:
-            # glibc maps large blocks again for each allocation, until the process has freed a larger one: without
-            # this, a request of 200 KB costs 115 page faults and 0.3 ms.
+            # glibc maps large blocks again for each allocation, until the process has freed a
+            # larger one: without this, a request of 200 KB costs 115 page faults and 0.3 ms.
             block = bytearray(2 * 1024 * 1024)
             del block
             _buffers[self._loop] = memoryview(bytearray(_READ_SIZE))
@@ -48,7 +49,8 @@ class TcpConnection(asyncio.BufferedProtocol):
 
     @property
     def alive(self) -> bool:
-        """Whether a request may be sent: the connection is open, and the server has sent no unexpected bytes."""
+        """Whether a request may be sent: the connection is open, and the server has sent no
+        unexpected bytes."""
         return not (self._ended or self._received or self.transport.is_closing())
 
     async def read(self) -> bytes:
@@ -83,7 +85,8 @@ class TcpConnection(asyncio.BufferedProtocol):
 
     @contextmanager
     def on_end(self, callback: Callable[[], object]) -> Iterator[None]:
-        """Call `callback` when the other side ends the connection; at once if it has ended already."""
+        """Call `callback` when the other side ends the connection; at once if it has ended
+        already."""
         if self._ended:
             callback()
         self._on_end = callback
@@ -93,7 +96,8 @@ class TcpConnection(asyncio.BufferedProtocol):
             self._on_end = None
 
     def close(self) -> None:
-        """Close the connection. What an interrupted `write` left is dropped: the other side may never read it."""
+        """Close the connection. What an interrupted `write` left is dropped: the other side may
+        never read it."""
         if self.transport.get_write_buffer_size():
             self.transport.abort()
         else:

@@ -17,7 +17,8 @@ __all__ = ["ApiKey", "CliLogin", "Credential", "VertexCredentials"]
 
 _PROJECT = re.compile(r"[A-Za-z0-9][A-Za-z0-9.:_-]*")
 _LOCATION = re.compile(r"[a-z][a-z0-9-]*")
-# Set on Google's machines: App Engine and Cloud Run set their service, a test or an emulator sets its own host.
+# Set on Google's machines: App Engine and Cloud Run set their service, a test or an emulator sets
+# its own host.
 _MACHINE_VARIABLES = ("GCE_METADATA_HOST", "GCE_METADATA_ROOT", "K_SERVICE", "CLOUD_RUN_JOB", "GAE_SERVICE")
 _PRODUCT_NAME = Path("/sys/class/dmi/id/product_name")
 
@@ -50,14 +51,16 @@ class CliLogin:
 
 
 class VertexCredentials:
-    """Machine credentials for Vertex AI (Application Default Credentials), with a project and a location.
+    """Machine credentials for Vertex AI (Application Default Credentials), with a project and a
+    location.
 
-    The access token comes from the file that GOOGLE_APPLICATION_CREDENTIALS names, else from gcloud's file
-    (CLOUDSDK_CONFIG, or below HOME), else from the metadata server of a Google machine (GCE_METADATA_HOST). All of
-    these are looked up in `environ`, and every request for a token uses `network` (proxy, certificates).
+    The access token comes from the file that GOOGLE_APPLICATION_CREDENTIALS names, else from
+    gcloud's file (CLOUDSDK_CONFIG, or below HOME), else from the metadata server of a Google
+    machine (GCE_METADATA_HOST). All of these are looked up in `environ`, and every request for a
+    token uses `network` (proxy, certificates).
 
-    google-auth itself reads the environment of this process, not `environ`, for two kinds of files: `external_account`
-    with an AWS source or an executable (AWS_*, GOOGLE_EXTERNAL_ACCOUNT_*).
+    google-auth itself reads the environment of this process, not `environ`, for two kinds of files:
+    `external_account` with an AWS source or an executable (AWS_*, GOOGLE_EXTERNAL_ACCOUNT_*).
     """
 
     def __init__(
@@ -74,7 +77,8 @@ class VertexCredentials:
         return f"VertexCredentials({self.project!r}, {self.location!r})"
 
     def check_available(self) -> None:
-        """Raise `GeminidsError` if google-auth is not installed or no credentials are found. Sends no request."""
+        """Raise `GeminidsError` if google-auth is not installed or no credentials are found. Sends
+        no request."""
         if not _has_google_auth():
             raise GeminidsError(
                 "Vertex AI with machine credentials needs google-auth, which is not installed",
@@ -111,10 +115,10 @@ class VertexCredentials:
 Credential = ApiKey | VertexCredentials | CliLogin
 
 
-def _checked(value: str, pattern: re.Pattern[str], what: str, variable: str) -> str:
+def _checked(value: str, pattern: re.Pattern[str], noun: str, variable: str) -> str:
     value = value.strip()
     if not pattern.fullmatch(value):
-        raise GeminidsError(f"{value!r} is not a valid Google Cloud {what}", hint=f"Set {variable}.")
+        raise GeminidsError(f"{value!r} is not a valid Google Cloud {noun}", hint=f"Set {variable}.")
     return value
 
 

@@ -1,4 +1,4 @@
-"""Find and read the file with machine credentials for Google Cloud (Application Default Credentials)."""
+"""Find and read the file with Application Default Credentials of Google Cloud."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ def credentials_file(environ: Mapping[str, str]) -> Path | None:
 
 
 def read_credentials_file(path: Path) -> dict[str, Any]:
-    """The content of a credentials file. Raises `GeminidsError`, whose message does not show the content."""
+    """The content of a credentials file. Raises `GeminidsError`, whose message does not show the
+    content."""
     try:
         info = json.loads(path.read_bytes())
     except OSError as error:

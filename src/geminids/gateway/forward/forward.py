@@ -1,4 +1,4 @@
-"""The upstream that forwards requests to the real API, signed in with the gateway's own credential."""
+"""An upstream that forwards requests to the real API with the gateway's own credential."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ CODE_ASSIST_URL = "https://cloudcode-pa.googleapis.com"
 NOT_SIGNED_IN = "not signed in"
 """`Head.kind` of the error for a failed sign-in. The request was not sent to the API."""
 
-# Two locations of Vertex have endpoints of another form; the CLI knows them too (contentGenerator.ts).
+# Two locations of Vertex have endpoints of another form; the CLI knows them too
+# (contentGenerator.ts).
 _VERTEX_REGIONS = {
     "global": VERTEX_URL,
     "us": "https://aiplatform.us.rep.googleapis.com",
@@ -49,8 +50,8 @@ _HOP_BY_HOP = frozenset(
         "upgrade",
     )
 )
-# The gateway sets or removes these: host, length, and an encoding in which it can read the tokens of the answer.
-# `x-http-method-override` would turn a POST into another method.
+# The gateway sets or removes these: host, length, and an encoding in which it can read the tokens
+# of the answer. `x-http-method-override` would turn a POST into another method.
 _SET_BY_GATEWAY = frozenset(
     ("host", "content-length", "accept-encoding", "expect", "x-http-method-override", NESTED_HEADER)
 )
@@ -59,7 +60,8 @@ _KEY_IN_QUERY = re.compile(r"(?<=[?&])key=[^&]*&?")
 
 
 def default_base_url(credential: Credential, api: Api = "gemini") -> str:
-    """The base URL of Google's own API for a credential. `api` distinguishes a Vertex key from a Gemini API key.
+    """The base URL of Google's own API for a credential. `api` distinguishes a Vertex key from a
+    Gemini API key.
 
     >>> default_base_url(ApiKey("k")), default_base_url(ApiKey("k"), "vertex"), default_base_url(CliLogin())
     ('https://generativelanguage.googleapis.com', 'https://aiplatform.googleapis.com', 'https://cloudcode-pa.googleapis.com')
@@ -73,7 +75,8 @@ def default_base_url(credential: Credential, api: Api = "gemini") -> str:
 
 
 class Forwarding:
-    """Forwards to one API with one credential. All instances in a process share their connections."""
+    """Forwards to one API with one credential. All instances in a process share their
+    connections."""
 
     wants_body = False
     """The body of a request may be freed once the answer has begun (see `metering`)."""
@@ -86,14 +89,16 @@ class Forwarding:
         # A very short key, as of a test server, would match ordinary text in many answers.
         self._masked_key = self._key if self._key is not None and len(self._key) >= _SHORTEST_MASKED else None
         self._network = network
-        # The upstream is the gateway of an outer run if its token is our key, or in the path of the base URL.
+        # The upstream is the gateway of an outer run if its token is our key, or in the path of the
+        # base URL.
         self._is_nested = (self._key or "").startswith(TOKEN_PREFIX) or f"/{TOKEN_PREFIX}" in self._prefix
 
     def __repr__(self) -> str:
         return f"Forwarding({self._address.host_and_port})"
 
     async def answer(self, request: Request) -> AsyncIterator[Part]:
-        # Import late: this module is imported before the CLI is spawned, this method runs in the gateway's thread.
+        # Import late: this module is imported before the CLI is spawned, this method runs in the
+        # gateway's thread.
         from geminids.gateway.forward.client import client
 
         try:
@@ -159,7 +164,8 @@ class Forwarding:
             and not has_bearer_key
             and "x-goog-api-key" not in request.headers
         ):
-            # Send the key in a header instead of the URL: servers return URLs, for uploads or in messages.
+            # Send the key in a header instead of the URL: servers return URLs, for uploads or in
+            # messages.
             headers.append(("x-goog-api-key", self._key))
         if token is not None:
             headers.append(("authorization", f"Bearer {token.value}"))
@@ -173,14 +179,16 @@ class Forwarding:
         return h11.Request(method=request.verb, target=self._prefix + self._path(path), headers=headers)
 
     def _path(self, path: str) -> str:
-        """The path at the API. Adds the project and the location, which the CLI leaves out when it has a key."""
+        """The path at the API. Adds the project and the location, which the CLI leaves out when it
+        has a key."""
         if not isinstance(self._credential, VertexCredentials):
             return path
         version, _, rest = path.removeprefix("/").partition("/")
         return f"/{version}/projects/{self._credential.project}/locations/{self._credential.location}/{rest}"
 
     def _signed(self, name: str, value: str, request: Request) -> list[tuple[str, str]]:
-        """A header with the real key instead of the token. Removes a header that holds the token elsewhere."""
+        """A header with the real key instead of the token. Removes a header that holds the token
+        elsewhere."""
         if name == "x-goog-api-key":
             return [] if self._key is None else [(name, self._key)]
         if name == "authorization":
@@ -191,7 +199,8 @@ class Forwarding:
 
 
 class _SecretMasker:
-    """Masks a secret in a body: Google includes the key in some errors (`Consumer 'api_key:…' has been suspended`)."""
+    """Masks a secret in a body: Google includes the key in some errors
+    (`Consumer 'api_key:…' has been suspended`)."""
 
     def __init__(self, secret: str) -> None:
         self._secret = secret.encode()
@@ -223,7 +232,8 @@ def _redirect_target(response: h11.Response) -> str | None:
 
 
 def _refuse_redirect(target: str, api: Api) -> tuple[Part, ...]:
-    """The error for a redirect. The CLI would follow it past the gateway, with the conversation and the token."""
+    """The error for a redirect. The CLI would follow it past the gateway, with the conversation and
+    the token."""
     shown = target.partition("?")[0]
     message = (
         f"The API answered with a redirect to {shown}, which geminids does not follow. "

@@ -46,8 +46,8 @@ class Proxy(msgspec.Struct, frozen=True):
 
 
 class NetworkSettings(msgspec.Struct, frozen=True):
-    """Proxy and certificates. `ca_file` and `ca_folder` replace the system's certificates; `more_ca` is added to
-    them."""
+    """Proxy and certificates. `ca_file` and `ca_folder` replace the system's certificates;
+    `more_ca` is added to them."""
 
     proxy: Proxy | None = None
     no_proxy: tuple[str, ...] = ()
@@ -66,8 +66,9 @@ class NetworkSettings(msgspec.Struct, frozen=True):
 def read_network_settings(environ: Mapping[str, str]) -> NetworkSettings:
     """Read the network settings from an environment.
 
-    The proxy is the one that the CLI uses (`HTTPS_PROXY`, else `HTTP_PROXY`, for every URL; upper case first).
-    Certificates are those of Python (`SSL_CERT_FILE`, `SSL_CERT_DIR`) and of Node (`NODE_EXTRA_CA_CERTS`).
+    The proxy is the one that the CLI uses (`HTTPS_PROXY`, else `HTTP_PROXY`, for every URL; upper
+    case first). Certificates are those of Python (`SSL_CERT_FILE`, `SSL_CERT_DIR`) and of Node
+    (`NODE_EXTRA_CA_CERTS`).
 
     >>> read_network_settings({"HTTPS_PROXY": "http://proxy.test:3128", "NO_PROXY": ".corp.test"}).proxy
     Proxy(proxy.test:3128)
@@ -84,7 +85,8 @@ def read_network_settings(environ: Mapping[str, str]) -> NetworkSettings:
 
 
 def read_base_url(url: str) -> tuple[Address, str]:
-    """The address of an API and the path prefix in its base URL. Accepts any http or https URL, as the CLI does.
+    """The address of an API and the path prefix in its base URL. Accepts any http or https URL, as
+    the CLI does.
 
     >>> read_base_url("https://api.test/gemini/")
     (Address(host='api.test', port=443, tls=True), '/gemini')
@@ -144,8 +146,9 @@ def _is_loopback(host: str) -> bool:
 
 
 def _matches(entry: str, address: Address) -> bool:
-    """Match an entry of NO_PROXY as undici does: a name, `.name` or `*.name` for all subdomains, each with or without
-    a port; `*` for all. As in Python and curl, a bare name also matches its subdomains."""
+    """Match an entry of NO_PROXY as undici does: a name, `.name` or `*.name` for all subdomains,
+    each with or without a port; `*` for all. As in Python and curl, a bare name also matches its
+    subdomains."""
     if entry == "*":
         return True
     with_port = _WITH_PORT.fullmatch(entry)

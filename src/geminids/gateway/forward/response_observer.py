@@ -64,7 +64,8 @@ class _Content(msgspec.Struct, frozen=True):
 
 
 _decoder = msgspec.json.Decoder(_Wrapped)
-# `streamGenerateContent` without `alt=sse` answers with an array. The CLI does not request that; its tools may.
+# `streamGenerateContent` without `alt=sse` answers with an array. The CLI does not request that;
+# its tools may.
 _array_decoder = msgspec.json.Decoder(tuple[_Wrapped, ...])
 _content_decoder = msgspec.json.Decoder(_Content)
 
@@ -72,8 +73,8 @@ _content_decoder = msgspec.json.Decoder(_Content)
 class Observer:
     """Reads one answer: call `feed` with each piece of the body, and `finish` at its end.
 
-    `counts` is None unless the answer contained its final usage (`final`): the chunks of a stream carry the usage so
-    far, and only the usage with or after the finish reason is the sum.
+    `counts` is None unless the answer contained its final usage (`final`): the chunks of a stream
+    carry the usage so far, and only the usage with or after the finish reason is the sum.
     """
 
     def __init__(self, status: int, content_type: str) -> None:
@@ -85,7 +86,8 @@ class Observer:
         self.served: str | None = None
         self.finish_reason: str | None = None
         self.block_reason: str | None = None
-        """Why the API refused the prompt (`promptFeedback`); such an answer has no finish reason."""
+        """Why the API refused the prompt (`promptFeedback`); such an answer has no finish
+        reason."""
         self.calls = 0
         """Number of tool calls of the model."""
         self.thoughts = 0
@@ -140,11 +142,13 @@ class Observer:
             self._read_array(block)
         else:
             self._read(block)
-            # An answer that is not a stream decodes only if it is complete, and then its usage is final.
+            # An answer that is not a stream decodes only if it is complete, and then its usage is
+            # final.
             self.final = self.final or self._usage is not None
 
     def _is_relevant(self, data: bytes) -> bool:
-        """Whether to decode it. Most chunks of a long answer only repeat the model and the usage so far."""
+        """Whether to decode it. Most chunks of a long answer only repeat the model and the usage so
+        far."""
         return (
             b'"finishReason"' in data
             or b'"promptFeedback"' in data
@@ -234,14 +238,15 @@ class Observer:
 
 
 def _end_of_events(data: bytearray, start: int) -> int:
-    """The end of the last complete event; 0 if there is none. An event may have several lines: the CLI joins them
-    for Code Assist (server.ts)."""
+    """The end of the last complete event; 0 if there is none. An event may have several lines: the
+    CLI joins them for Code Assist (server.ts)."""
     plain, windows = data.rfind(b"\n\n", start), data.rfind(b"\n\r\n", start)
     return max(plain + 2 if plain >= 0 else 0, windows + 3 if windows >= 0 else 0)
 
 
 def _is_daily(detail: Any) -> bool:
-    """Whether a detail of an error names a daily quota. The CLI checks the same (googleQuotaErrors.ts)."""
+    """Whether a detail of an error names a daily quota. The CLI checks the same
+    (googleQuotaErrors.ts)."""
     violations = detail.get("violations") if isinstance(detail, dict) else None
     ids = [str(violation.get("quotaId")) for violation in violations or () if isinstance(violation, dict)]
     return any("PerDay" in quota_id or "Daily" in quota_id for quota_id in ids)

@@ -1,11 +1,12 @@
-"""Detect what the CLI does without reporting it: repeats, fallbacks, loop recovery, compression, discarded answers.
-Pure.
+"""Detect what the CLI does without reporting it, such as repeats and discarded answers. Pure.
 
-The gateway computes one `Fingerprint` per request and feeds one `Activity` per run, in this order for each request:
-`sent`, `began` (the status line has arrived), `ended`.
+It detects repeats, fallbacks, loop recovery, compression and discarded answers. The gateway
+computes one `Fingerprint` per request and feeds one `Activity` per run, in this order for each
+request: `sent`, `began` (the status line has arrived), `ended`.
 
-The CLI sends the whole conversation each time. The next request of the conversation contains each answer that the CLI
-accepted; if it contains the same answers as the request before, the CLI discarded the last one.
+The CLI sends the whole conversation each time. The next request of the conversation contains each
+answer that the CLI accepted; if it contains the same answers as the request before, the CLI
+discarded the last one.
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ from geminids.gateway.request import Request
 
 __all__ = ["Activity", "Fingerprint", "Sent", "fingerprint_of"]
 
-# Beginning of the message that GeminiClient._recoverFromLoop sends instead of the prompt or of tool results.
+# Beginning of the message that GeminiClient._recoverFromLoop sends instead of the prompt or of tool
+# results.
 _RECOVERY = b"System: Potential loop detected. Details: "
-# Beginnings of the text that the CLI adds to a repeat after an empty answer (0.61, applyRetryNudge).
+# Beginnings of the text that the CLI adds to a repeat after an empty answer (0.61,
+# applyRetryNudge).
 _NUDGES = (
     b"[System: You previously generated thoughts but failed to provide a final",
     b"[System: You previously returned an empty response with no text or thoughts",
@@ -34,7 +37,8 @@ _PLACEHOLDERS = (
     b'"text":"Binary content received. Proceeding with analysis."',
 )
 _CONVERSATIONS = ("main", "subagent")
-# The CLI repeats these if it cannot use the answer. Other roles may repeat without that: a tool may search twice.
+# The CLI repeats these if it cannot use the answer. Other roles may repeat without that: a tool may
+# search twice.
 _REPEATED = ("router", "loop_check", "compression")
 
 
@@ -59,7 +63,8 @@ _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class Fingerprint(msgspec.Struct, frozen=True):
-    """What is stored about a request, to compare it with later ones. Digests are valid in this process only."""
+    """What is stored about a request, to compare it with later ones. Digests are valid in this
+    process only."""
 
     role: RequestRole
     model: str | None
@@ -75,8 +80,9 @@ class Fingerprint(msgspec.Struct, frozen=True):
 
 
 class Sent(msgspec.Struct, frozen=True):
-    """The result for a new request. `repeats` is the number of the earlier request that it repeats. `is_new_turn`: it
-    requests the next answer of the main conversation, as the CLI's journal counts them."""
+    """The result for a new request. `repeats` is the number of the earlier request that it repeats.
+    `is_new_turn`: it requests the next answer of the main conversation, as the CLI's journal counts
+    them."""
 
     is_new_turn: bool = False
     repeats: int | None = None
@@ -103,7 +109,8 @@ class _Exchange(msgspec.Struct):
 
 
 def fingerprint_of(request: Request, role: RequestRole) -> Fingerprint:
-    """Read a request (about 20 ms for 20 MB). For a body that is not a conversation, the bytes are hashed."""
+    """Read a request (about 20 ms for 20 MB). For a body that is not a conversation, the bytes are
+    hashed."""
     body = decode_leniently(_decoder, request.raw)
     inner = body and (body.request or body)
     model = request.model or (body.model if body else None)
@@ -146,7 +153,8 @@ def _is_placeholder(parts: Sequence[msgspec.Raw]) -> bool:
 
 
 def _digest(raw: msgspec.Raw, role: str) -> int:
-    """Hash a part without its signature: the CLI invents one for the calls of the current turn and drops it later."""
+    """Hash a part without its signature: the CLI invents one for the calls of the current turn and
+    drops it later."""
     fields = decode_leniently(_fields, bytes(raw)) if role == "model" else None
     if fields is None:
         return hash(bytes(raw))
@@ -172,12 +180,14 @@ class Activity:
         return self._conversation(exchange) if fingerprint.role in _CONVERSATIONS else self._utility(exchange)
 
     def began(self, number: int, status: int) -> None:
-        """The status line of the answer has arrived. Call this before the CLI can act on the answer."""
+        """The status line of the answer has arrived. Call this before the CLI can act on the
+        answer."""
         if number in self._open:
             self._open[number].status = status
 
     def ended(self, number: int, *, is_whole: bool, has_call: bool) -> None:
-        """The answer has ended, complete or cut, or there was none. `has_call`: it contained a tool call."""
+        """The answer has ended, complete or cut, or there was none. `has_call`: it contained a tool
+        call."""
         exchange = self._open.pop(number, None)
         if exchange is not None:
             exchange.has_ended, exchange.is_whole, exchange.has_call = True, is_whole, has_call
@@ -230,10 +240,12 @@ class Activity:
 
 
 def _previous(last: Sequence[_Exchange], fingerprint: Fingerprint) -> _Exchange | None:
-    """The request that this one follows. None if it is the first, or if the CLI replaced the history.
+    """The request that this one follows. None if it is the first, or if the CLI replaced the
+    history.
 
-    The main conversation also continues after the CLI broke off an answer, which we may not know yet. For subagents, a
-    request that is still open belongs to another subagent, and an answer with a call is never discarded.
+    The main conversation also continues after the CLI broke off an answer, which we may not know
+    yet. For subagents, a request that is still open belongs to another subagent, and an answer with
+    a call is never discarded.
     """
     for answers in (fingerprint.earlier_answers, fingerprint.answers):
         for exchange in last:

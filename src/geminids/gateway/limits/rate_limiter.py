@@ -1,4 +1,4 @@
-"""The rate limit of one API: all runs of this process share a rate per minute, and a back-off after a 429."""
+"""The rate limit of one API, shared by all runs of this process, and the back-off after a 429."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ class Backoff:
     def refused(self, now: float, retry_after: float | None) -> None:
         """The API answered with 429, perhaps with the time to wait.
 
-        Requests that were sent together are refused together. So while a back-off is running, another 429 extends it
-        only if it names a later time.
+        Requests that were sent together are refused together. So while a back-off is running,
+        another 429 extends it only if it names a later time.
 
         >>> backoff = Backoff(chance=lambda: 0.0)
         >>> [(backoff.refused(now, None), backoff.wait(now))[1] for now in (0.0, 0.5, 1.0, 3.0)]
@@ -89,7 +89,8 @@ class Backoff:
             self._times = min(self._times + 1, 10)
 
     def answered(self, now: float) -> None:
-        """The API answered. Ignored during a back-off: that request may have been sent before the 429."""
+        """The API answered. Ignored during a back-off: that request may have been sent before the
+        429."""
         if now >= self._until:
             self._times = 0
 
@@ -100,7 +101,8 @@ def _random() -> float:
     return random.random()
 
 
-# The CLI waits 60 s for the first byte of an answer (0.61; older ones 300 s), and the API needs part of that.
+# The CLI waits 60 s for the first byte of an answer (0.61; older ones 300 s), and the API needs
+# part of that.
 MAX_WAIT = 45.0
 # A waiting request checks this often whether those before it are gone.
 _POLL_SECONDS = 0.25
@@ -111,9 +113,11 @@ _OnWait = Callable[[float, str], None]
 
 
 class RateLimiter:
-    """Shared by all leases that use the same key and API. Requests are sent in the order in which they arrived.
+    """Shared by all leases that use the same key and API. Requests are sent in the order in which
+    they arrived.
 
-    It depends on no event loop: a process may have several gateways one after another, each with its own loop.
+    It depends on no event loop: a process may have several gateways one after another, each with
+    its own loop.
     """
 
     def __init__(
@@ -134,12 +138,12 @@ class RateLimiter:
                 self._rate = self._rate.with_limit(requests_per_minute)
 
     async def wait(self, model: str, on_wait: _OnWait) -> float:
-        """Wait until a request to this model may be sent, then return 0. A wait that takes a while is reported once
-        with `on_wait(seconds, reason)`.
+        """Wait until a request to this model may be sent, then return 0. A wait that takes a while
+        is reported once with `on_wait(seconds, reason)`.
 
-        The wait ends after `MAX_WAIT`. If a back-off is longer, the request is sent anyway, and the API answers the
-        CLI with 429 again. If the rate is exceeded, the remaining seconds are returned and the request must not be
-        sent.
+        The wait ends after `MAX_WAIT`. If a back-off is longer, the request is sent anyway, and the
+        API answers the CLI with 429 again. If the rate is exceeded, the remaining seconds are
+        returned and the request must not be sent.
         """
         import anyio  # late: this module is imported before the CLI is spawned
 
@@ -169,7 +173,8 @@ class RateLimiter:
     def back_off(self, model: str, retry_after: float | None, *, daily: bool = False) -> None:
         """The API answered with 429: send nothing to this model until the back-off is over.
 
-        A daily quota causes no back-off: it lasts until tomorrow, and each run should get the API's own error.
+        A daily quota causes no back-off: it lasts until tomorrow, and each run should get the API's
+        own error.
         """
         if not daily:
             with self._lock:
@@ -185,7 +190,8 @@ class RateLimiter:
         backoff = self._backoff_left(waiter, now)
         if backoff > 0:
             return backoff, f"the API answered 429 (too many requests) for {waiter.model}"
-        # Requests before it do not count if they wait for the back-off of another model, or if their time is up.
+        # Requests before it do not count if they wait for the back-off of another model, or if
+        # their time is up.
         before = self._waiting[: self._waiting.index(waiter)]
         ahead = sum(now < other.until and self._backoff_left(other, now) <= 0 for other in before)
         seconds = self._rate.wait(now, ahead) if self._rate is not None else 0.0
@@ -214,12 +220,14 @@ _limiters: dict[int, RateLimiter] = {}
 
 
 def rate_limiter_for(key: str, base_url: str, requests_per_minute: int | None = None) -> RateLimiter:
-    """The rate limiter of all runs of this process with this key and API. The last rate that was given applies to all.
+    """The rate limiter of all runs of this process with this key and API. The last rate that was
+    given applies to all.
 
     >>> rate_limiter_for("a key", "https://api.example") is rate_limiter_for("a key", "https://api.example/", 60)
     True
     """
-    # A hash and not the key: this outlives the runs that have the key. The hash is valid in this process only.
+    # A hash and not the key: this outlives the runs that have the key. The hash is valid in this
+    # process only.
     identity = hash((key, base_url.rstrip("/")))
     with _lock:
         limiter = _limiters.setdefault(identity, RateLimiter())

@@ -69,8 +69,9 @@ _decoder = msgspec.json.Decoder(_Body)
 def role_of(request: Request) -> RequestRole:
     """The role of a request. Never returns `nested`, which a header decides.
 
-    The main conversation and subagents stream; all others request one complete answer. Only fields that the CLI itself
-    writes decide, and the beginning of `contents`: the rest comes from users, tools and models.
+    The main conversation and subagents stream; all others request one complete answer. Only fields
+    that the CLI itself writes decide, and the beginning of `contents`: the rest comes from users,
+    tools and models.
     """
     path = request.path.partition("?")[0]
     if path.endswith(":streamGenerateContent"):
@@ -86,8 +87,8 @@ def role_of(request: Request) -> RequestRole:
 
 
 def decode_leniently(decoder: msgspec.json.Decoder[T], raw: bytes) -> T | None:
-    """Decode, or return None. The CLI sends half of a surrogate pair unchanged (`\\ud83d`), which msgspec rejects: it
-    is then read as another character."""
+    """Decode, or return None. The CLI sends half of a surrogate pair unchanged (`\\ud83d`), which
+    msgspec rejects: it is then read as another character."""
     try:
         return decoder.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

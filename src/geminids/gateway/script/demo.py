@@ -1,7 +1,7 @@
-"""The script of `--offline`: the real CLI, real tools, and a scripted model that reports their output.
+"""The script of `--offline`: real tools, and a scripted model that reports their output.
 
-It keeps no state: it decides each step from the conversation in the request. So one script serves many sessions,
-also resumed ones.
+It keeps no state: it decides each step from the conversation in the request. So one script serves
+many sessions, also resumed ones.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Read a script from a file: JSON (an object or an array) or JSON Lines. Unknown fields are errors."""
+"""Read a script from a file, in JSON (an object or an array) or JSON Lines."""
 
 from __future__ import annotations
 
@@ -92,7 +92,8 @@ class _Source:
     def replies(self, raws: list[msgspec.Raw]) -> tuple[Reply, ...]:
         replies, at = [], 0
         for number, raw in enumerate(raws, 1):
-            # The elements are in the text in this order, so each search starts after the one before.
+            # The elements are in the text in this order, so each search starts after the one
+            # before.
             at = max(self._data.find(bytes(raw), at), at)
             replies.append(self.reply(raw, f"reply {number}", at))
             at += len(bytes(raw))

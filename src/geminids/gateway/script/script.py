@@ -23,7 +23,8 @@ class Call(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
 
 
 class Usage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Tokens as the model reports them. `input` includes `cached`; `output` does not include `thinking`.
+    """Tokens as the model reports them. `input` includes `cached`; `output` does not include
+    `thinking`.
 
     Missing values are estimated from the texts; `total` is input + output + thinking + tool.
     """

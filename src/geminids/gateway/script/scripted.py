@@ -41,7 +41,8 @@ class Scripted:
             yield part
 
     def pick(self, request: Request) -> Reply:
-        """The reply for this request. Replies with a matching `when` come first, then the others in their order."""
+        """The reply for this request. Replies with a matching `when` come first, then the others in
+        their order."""
         if request.method not in ("stream", "generate"):
             return _reply_to_other(request)
         reply = self._function(request) if self._function is not None else None
@@ -84,11 +85,12 @@ def _reply_to_other(request: Request) -> Reply:
         return Reply(status=404, error=f"models/{request.model} is not found for embedContent")
     if request.api == "code_assist":
         return Reply(raw=[_account_answer(request)])
-    return Reply(status=404, error=f"There is nothing at {request.path}")
+    return Reply(status=404, error=f"{request.path} was not found")
 
 
 def _account_answer(request: Request) -> dict[str, Any]:
-    """Code Assist's answer for an account that is set up. The CLI needs the tier and the project (setup.ts)."""
+    """Code Assist's answer for an account that is set up. The CLI needs the tier and the project
+    (setup.ts)."""
     requested = request.body.get("cloudaicompanionProject") if isinstance(request.body, dict) else None
     project = requested if isinstance(requested, str) else "scripted"
     if request.path.endswith(":loadCodeAssist"):
@@ -100,14 +102,15 @@ def _account_answer(request: Request) -> dict[str, Any]:
 
 
 def _count_tokens(request: Request) -> int:
-    """Count the tokens. Each picture has the same cost: counted as text, its base64 would exceed every context."""
+    """Count the tokens. Each picture has the same cost: counted as text, its base64 would exceed
+    every context."""
     parts = [part for content in request.contents for part in content.get("parts") or ()]
     texts = [part for part in parts if not (isinstance(part, dict) and "inlineData" in part)]
     return tokens_in(msgspec.json.encode(texts).decode()) + _PICTURE_TOKENS * (len(parts) - len(texts))
 
 
-# Choices that let a scripted run continue: the model for the router, and the end of the turn for the next-speaker
-# check.
+# Choices that let a scripted run continue: the model for the router, and the end of the turn for
+# the next-speaker check.
 _PREFERRED = ("flash", "user")
 
 
@@ -148,6 +151,7 @@ def _fill_type(schema: dict[str, Any]) -> Any:
     if kind == "array":
         return [fill(schema.get("items"))] * int(schema.get("minItems") or 0)
     if kind in ("integer", "number"):
-        # Only the description says that the router's score is 1-100. With 0 the CLI would use the most expensive model.
+        # Only the description says that the router's score is 1-100. With 0 the CLI would use the
+        # most expensive model.
         return schema.get("minimum", 1 if kind == "integer" else 0)
     return {"string": "scripted", "boolean": False}.get(kind)

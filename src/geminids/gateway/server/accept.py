@@ -20,7 +20,8 @@ __all__ = ["accept", "max_connections"]
 
 # Seconds until the next attempt after `accept` failed.
 _RETRY_SECONDS = 0.1
-# Give up if no connection could be accepted for this long: clients wait in the backlog, and their runs would hang.
+# Give up if no connection could be accepted for this long: clients wait in the backlog, and their
+# runs would hang.
 _GIVE_UP_SECONDS = 10.0
 _CHECK_SECONDS = 1.0
 _DEFAULT_CONNECTIONS = 16384
@@ -31,8 +32,8 @@ async def accept(
     serve: Callable[[TcpConnection], Awaitable[None]],
     on_error: Callable[[str], None],
 ) -> None:
-    """Serve each connection; those over the limit wait in the backlog. Raises if other code closes the listener, or
-    if connections cannot be accepted for too long."""
+    """Serve each connection; those over the limit wait in the backlog. Raises if other code closes
+    the listener, or if connections cannot be accepted for too long."""
     loop = asyncio.get_running_loop()
     slots = anyio.Semaphore(max_connections())
     port = listener.getsockname()[1]
@@ -42,8 +43,9 @@ async def accept(
             # Without this, the first chunk waits 40 ms, until the client has acknowledged the head.
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             _, tcp = await loop.connect_accepted_socket(TcpConnection, close_in_child(sock))
-            # `write` waits until the system has taken everything, so that a reset loses nothing written before it.
-            # Not for TLS to the API: there, a limit of 0 pauses an empty buffer (asyncio.sslproto).
+            # `write` waits until the system has taken everything, so that a reset loses nothing
+            # written before it. Not for TLS to the API: there, a limit of 0 pauses an empty buffer
+            # (asyncio.sslproto).
             tcp.transport.set_write_buffer_limits(0)
         except BaseException as error:
             sock.close()
@@ -56,7 +58,8 @@ async def accept(
             slots.release()
 
     async def check(scope: anyio.CancelScope) -> None:
-        # No event reports a closed listener. Clients would be refused, and their runs would hang in retries.
+        # No event reports a closed listener. Clients would be refused, and their runs would hang in
+        # retries.
         while _is_listening(listener, port):
             await anyio.sleep(_CHECK_SECONDS)
         scope.cancel()
@@ -93,7 +96,8 @@ def _is_listening(listener: socket.socket, port: int) -> bool:
 
 
 def max_connections() -> int:
-    """Half of the file descriptors of this process: the other half is for its runs and its connections to the API."""
+    """Half of the file descriptors of this process: the other half is for its runs and its
+    connections to the API."""
     try:
         import resource
     except ImportError:  # Windows

@@ -24,7 +24,8 @@ _log = get_logger("gateway")
 MAX_BODY = 256 * 1024 * 1024
 # Requests without a valid token are refused anyway: they must not fill the host's memory.
 _MAX_BODY_WITHOUT_TOKEN = 64 * 1024
-# Close a connection without a request after this time: on loopback, no client with a token is so slow.
+# Close a connection without a request after this time: on loopback, no client with a token is so
+# slow.
 _FIRST_REQUEST_SECONDS = 60.0
 
 
@@ -36,8 +37,8 @@ class GatewayHooks(Protocol):
     def has_known_token(self, target: str, headers: dict[str, str]) -> bool: ...
     def add_request(self, verb: str, target: str, headers: dict[str, str], body: bytes) -> Request: ...
     def answer_started(self, request: Request, head: Head) -> None: ...
-    def client_left(self, request: Request) -> None: ...
-    def add_error(self, text: str) -> None: ...
+    def left(self, request: Request) -> None: ...
+    def failed(self, what: str) -> None: ...
 
 
 class _Reset(Exception):
@@ -67,7 +68,7 @@ class Connection:
             while await self._serve_request():
                 self._http.start_next_cycle()
         except h11.RemoteProtocolError as error:
-            self._gateway.add_error(f"a client sent invalid HTTP: {error}")
+            self._gateway.failed(f"a client sent invalid HTTP: {error}")
             await self._refuse(error.error_status_hint or 400, str(error))
         except _TooBig:
             await self._refuse(413, f"the body is larger than {MAX_BODY} bytes")
@@ -86,7 +87,7 @@ class Connection:
         self._has_served = True
         await self._answer_while_connected(request)
         if self._client_left:
-            self._gateway.client_left(request)
+            self._gateway.left(request)
             return False
         return self._http.our_state is h11.DONE and self._http.their_state is h11.DONE
 
@@ -136,11 +137,11 @@ class Connection:
         except (_Reset, _ClientLeft):
             raise
         except UpstreamFault as fault:
-            self._gateway.add_error(f"request {request.n}: {fault.kind}: {fault.message}")
+            self._gateway.failed(f"request {request.n}: {fault.kind}: {fault.message}")
             raise _Reset from None
         except Exception as error:
             _log.warning("request %d: writing its answer failed", request.n, error=error)
-            self._gateway.add_error(f"request {request.n}: {type(error).__name__}: {error}")
+            self._gateway.failed(f"request {request.n}: {type(error).__name__}: {error}")
             if self._http.our_state is not h11.SEND_RESPONSE:
                 raise _Reset from None
             await self._refuse(500, f"the script failed: {type(error).__name__}: {error}", close=False)

@@ -1,4 +1,4 @@
-"""The gateway: a Gemini API on 127.0.0.1. It runs in its own thread, so sync code, asyncio and trio can use it."""
+"""The gateway: a Gemini API on 127.0.0.1, in its own thread."""
 
 from __future__ import annotations
 
@@ -55,8 +55,9 @@ class Gateway:
         on_answer: Callable[[Request, str], None] | None = None,
         on_end: Callable[[str], None] | None = None,
     ) -> None:
-        """`keep`: how many requests to remember (default: all). `on_answer(request, kind)` is called in the
-        gateway's thread when an answer begins, `on_end(reason)` when the thread ends."""
+        """`keep`: how many requests to remember (default: all). `on_answer(request, kind)` is
+        called in the gateway's thread when an answer begins, `on_end(reason)` when the thread
+        ends."""
         self.upstream: Upstream = script if isinstance(script, Upstream) else _scripted(script)
         self._requested_port = port
         self._on_answer = on_answer
@@ -78,7 +79,8 @@ class Gateway:
     # Start and stop.
 
     def start(self) -> Self:
-        """Open the port and start to answer. Returns at once: connections wait in the backlog until the thread runs."""
+        """Open the port and start to answer. Returns at once: connections wait in the backlog until
+        the thread runs."""
         self.listen()
         self.begin()
         return self
@@ -93,8 +95,8 @@ class Gateway:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(("127.0.0.1", self._requested_port))
             listener.listen(_BACKLOG)
-            # A port can be opened even if the loopback interface is down. A UDP `connect` checks the route without
-            # sending anything.
+            # A port can be opened even if the loopback interface is down. A UDP `connect` checks
+            # the route without sending anything.
             with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
                 probe.connect(listener.getsockname())
         except (OSError, OverflowError) as error:
@@ -112,8 +114,9 @@ class Gateway:
     def begin(self) -> None:
         """Start to answer. A second call has no effect."""
         if sys.version_info < (3, 12):
-            # anyio parses its own source when it is imported (anyio/_lazyimport.py). If two threads do so at once,
-            # Python 3.11 raises "AST constructor recursion depth mismatch" (CPython gh-106905).
+            # anyio parses its own source when it is imported (anyio/_lazyimport.py). If two threads
+            # do so at once, Python 3.11 raises "AST constructor recursion depth mismatch" (CPython
+            # gh-106905).
             import anyio.abc  # noqa: F401
         with self._changed:
             if self._thread is not None or self._stopped:
@@ -134,7 +137,8 @@ class Gateway:
         return threading.Thread(target=target, args=(self._run_thread,), name="geminids-gateway", daemon=True)
 
     def close(self) -> None:
-        """Drop all connections, also stalled ones, and end the thread. A second call has no effect."""
+        """Drop all connections, also stalled ones, and end the thread. A second call has no
+        effect."""
         self.stop()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
@@ -165,8 +169,8 @@ class Gateway:
 
     @property
     def _is_forked_child(self) -> bool:
-        """Whether this process was forked from the one that serves. It has no gateway thread, and a lock that the
-        thread held at the fork is never released."""
+        """Whether this process was forked from the one that serves. It has no gateway thread, and a
+        lock that the thread held at the fork is never released."""
         return self._pid not in (None, os.getpid())
 
     def __enter__(self) -> Self:
@@ -191,7 +195,8 @@ class Gateway:
 
     @property
     def env(self) -> dict[str, str]:
-        """The variables to set in the CLI's environment. The key is a placeholder: no real key is needed."""
+        """The variables to set in the CLI's environment. The key is a placeholder: no real key is
+        needed."""
         return {
             "GOOGLE_GEMINI_BASE_URL": self.url,
             "GEMINI_API_KEY": "offline-no-key-needed",
@@ -226,14 +231,16 @@ class Gateway:
         return self.wait_until(lambda: self._count >= count, timeout)
 
     def wait_until(self, holds: Callable[[], bool], timeout: float = 10) -> bool:
-        """Wait until `holds()` is true. It is called again whenever a request, an answer or a connection changes."""
+        """Wait until `holds()` is true. It is called again whenever a request, an answer or a
+        connection changes."""
         with self._changed:
             return self._changed.wait_for(holds, timeout)
 
     # The script.
 
     def reply(self, **fields: Unpack[ReplyFields]) -> Reply:
-        """Add one reply to the script: `gateway.reply(text="hi")`, `gateway.reply(calls=[("glob", {…})])`."""
+        """Add one reply to the script: `gateway.reply(text="hi")`,
+        `gateway.reply(calls=[("glob", {…})])`."""
         from geminids.gateway.script.script import make_reply
         from geminids.gateway.script.scripted import Scripted
 
@@ -267,14 +274,14 @@ class Gateway:
         if self._on_answer is not None:
             self._on_answer(request, head.kind)
 
-    def client_left(self, request: Request) -> None:
+    def left(self, request: Request) -> None:
         with self._changed:
             self._gone.append(request)
             self._changed.notify_all()
 
-    def add_error(self, text: str) -> None:
+    def failed(self, what: str) -> None:
         with self._changed:
-            self._errors.append(text)
+            self._errors.append(what)
             self._changed.notify_all()
 
     # The thread.
@@ -294,7 +301,7 @@ class Gateway:
         except BaseException as error:  # nothing above this would report it
             reason = f"{type(error).__name__}: {error}"
             _log.error("the gateway ended", error=error)
-            self.add_error(f"the gateway ended: {reason}")
+            self.failed(f"the gateway ended: {reason}")
         else:
             reason = "it was closed"
         finally:
@@ -317,7 +324,7 @@ class Gateway:
                 await Connection(tcp, self).serve()
             except Exception as error:
                 _log.warning("a connection failed", error=error)
-                self.add_error(f"a connection failed: {type(error).__name__}: {error}")
+                self.failed(f"a connection failed: {type(error).__name__}: {error}")
             finally:
                 tcp.close()
                 self._count_connections(-1)
@@ -332,7 +339,7 @@ class Gateway:
                 self._scope, self._loop = scope, loop
                 if self._stopped:
                     scope.cancel()
-            await accept(self._socket, serve, self.add_error)
+            await accept(self._socket, serve, self.failed)
 
     def _count_connections(self, change: int) -> None:
         with self._changed:
