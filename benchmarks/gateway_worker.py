@@ -75,12 +75,12 @@ def _quietly(serve: Any, client: socket.socket) -> None:
 def gateway(upstream: str) -> None:
     """A gateway with one lease. A line on stdin asks for the CPU time and the memory so far."""
     from geminids.gateway.forward.credential import ApiKey
-    from geminids.gateway.forward.forward import Passing
-    from geminids.gateway.forward.network_settings import Way
+    from geminids.gateway.forward.forward import Forwarding
+    from geminids.gateway.forward.network_settings import NetworkSettings
     from geminids.gateway.lease import Lease
     from geminids.gateway.registry import open_lease
 
-    opened = open_lease(Lease(Passing(upstream, ApiKey(KEY), Way()), lambda told: None))
+    opened = open_lease(Lease(Forwarding(upstream, ApiKey(KEY), NetworkSettings()), lambda told: None))
     opened.begin()
     say({"url": opened.url, "token": opened.token})
     for _ in sys.stdin:

@@ -202,7 +202,7 @@ def test_prices_of_a_project_have_no_power(full: Machine) -> None:
     [
         (None, "No such file"),
         ("models = 3", "Expected `array`"),
-        ('[[models]]\nmodel = "x"\ninput = -1\noutput = 0', "a price is a number that is not below 0"),
+        ('[[models]]\nmodel = "x"\ninput = -1\noutput = 0', "a price must be a number of 0 or more"),
         ("\0", "prices.toml: "),
     ],
 )

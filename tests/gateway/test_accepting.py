@@ -22,8 +22,8 @@ import http.client, os, resource, socket, threading
 from geminids import GeminidsError
 from geminids.gateway import Gateway, Reply, Script
 from geminids.gateway.registry import HostGateway
-from geminids.gateway.forward.forward import Passing
-from geminids.gateway.forward.network_settings import Way
+from geminids.gateway.forward.forward import Forwarding
+from geminids.gateway.forward.network_settings import NetworkSettings
 
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
 taken = []
@@ -69,7 +69,7 @@ def _ask(gateway: Gateway) -> int:
 
 def test_too_many_wait_for_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """No more are accepted than there is room for; when one leaves, the next takes its place."""
-    monkeypatch.setattr("geminids.gateway.server.accept.most_connections", lambda: 4)
+    monkeypatch.setattr("geminids.gateway.server.accept.max_connections", lambda: 4)
     with Gateway(Script((), default=Reply(text="hi"))) as gateway:
         silent = [socket.create_connection(("127.0.0.1", gateway.port)) for _ in range(20)]
         assert gateway.wait_until(lambda: gateway._open == 4)
@@ -104,7 +104,7 @@ def test_no_descriptor_for_the_api(tmp_path: Path) -> None:
         """
 import geminids.gateway.forward.client  # imported late: it needs descriptors, too
 with Gateway(Script((), default=Reply(text="hi"))) as api:
-    with Gateway(Passing(api.url, "the-key", Way())) as gateway:
+    with Gateway(Forwarding(api.url, "the-key", NetworkSettings())) as gateway:
         ready = client(api)  # stays open: a descriptor that becomes free later would change the outcome
         assert send(ready).getresponse().read()
         first, second = client(gateway), client(gateway)
@@ -166,7 +166,7 @@ def test_a_listener_that_is_closed_is_reported() -> None:
         response.read()
     connection.close()
     gateway.close()
-    assert ended == ["GeminidsError: other code in this process has closed its listening socket"]
+    assert ended == ["GeminidsError: other code in this process closed its listening socket"]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="network namespaces are Linux's")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from geminids.gateway.limits.activity import Activity, Sent, sketch_of
+from geminids.gateway.limits.activity import Activity, Sent, fingerprint_of
 from geminids.gateway.limits.roles import role_of
 from geminids.gateway.request import Request
 
@@ -74,7 +74,7 @@ class Wire:
         number = len(self.sent) + 1
         raw = json.dumps(body, separators=(",", ":")).encode()
         request = Request.read(number, 0.0, "POST", path, {}, raw)
-        self.sent.append(self.activity.sent(number, sketch_of(request, role_of(request))))
+        self.sent.append(self.activity.sent(number, fingerprint_of(request, role_of(request))))
         if status is not None:
             self.activity.began(number, status)
         if not open_:
@@ -342,7 +342,7 @@ def test_nested_requests_are_left_out() -> None:
     raw = json.dumps({"contents": [HELLO]}).encode()
     request = Request.read(1, 0.0, "POST", "/v1beta/models/flash:streamGenerateContent", {}, raw)
     for number, role in enumerate(("main", "nested", "nested"), start=1):
-        sent = activity.sent(number, sketch_of(request, role))  # type: ignore[arg-type]
+        sent = activity.sent(number, fingerprint_of(request, role))  # type: ignore[arg-type]
         activity.began(number, 200)
         activity.ended(number, is_whole=True, has_call=False)
         assert sent == Sent(is_new_turn=role == "main")
@@ -368,10 +368,10 @@ def test_odd_bodies(raw: bytes) -> None:
     """They are compared byte by byte where they cannot be read, and never raise."""
     activity = Activity()
     request = Request.read(1, 0.0, "POST", "/v1beta/models/flash:streamGenerateContent", {}, raw)
-    assert activity.sent(1, sketch_of(request, "main")).is_new_turn
+    assert activity.sent(1, fingerprint_of(request, "main")).is_new_turn
     activity.began(1, 500)
     activity.ended(1, is_whole=True, has_call=False)
-    assert activity.sent(2, sketch_of(request, "main")).findings == ()
+    assert activity.sent(2, fingerprint_of(request, "main")).findings == ()
     activity.began(7, 200)
     activity.ended(7, is_whole=True, has_call=False)
 

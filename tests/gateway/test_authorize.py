@@ -12,7 +12,7 @@ import pytest
 
 from geminids.gateway import Reply, Script
 from geminids.gateway.lease import Lease
-from geminids.gateway.messages import Told
+from geminids.gateway.messages import GatewayMessage
 from geminids.gateway.registry import OpenLease, open_lease
 from geminids.gateway.request import Api
 from geminids.gateway.script.scripted import Scripted
@@ -26,7 +26,7 @@ class Asking:
 
     def __init__(self, says: str = "for you", api: Api = "gemini") -> None:
         self.upstream = Scripted(Script((), default=Reply(text=says)))
-        self.told: list[Told] = []
+        self.told: list[GatewayMessage] = []
         self.open: OpenLease = open_lease(Lease(self.upstream, self.told.append, api=api))
         self.open.begin()
 
@@ -102,7 +102,7 @@ def test_a_token_in_the_query_will_do(run: Asking) -> None:
 def test_without_a_live_token_nobody_is_answered(run: Asking, token: str | None) -> None:
     """Neither none, nor a guess, nor nearly the right one."""
     given = token.format(token=run.open.token) if token is not None else None
-    _refused(run, run.ask(x_goog_api_key=given), 403, "no live token")
+    _refused(run, run.ask(x_goog_api_key=given), 403, "the token is missing or not valid")
 
 
 def test_a_token_is_worth_nothing_after_its_run(run: Asking) -> None:
@@ -110,7 +110,7 @@ def test_a_token_is_worth_nothing_after_its_run(run: Asking) -> None:
     old = Asking("not for you")
     assert old.ask()[0] == 200
     old.open.close()
-    _refused(run, run.ask(x_goog_api_key=old.open.token), 403, "no live token")
+    _refused(run, run.ask(x_goog_api_key=old.open.token), 403, "the token is missing or not valid")
     assert run.ask()[0] == 200
 
 
@@ -163,13 +163,13 @@ def test_the_token_of_another_run_gives_that_ones_answers(run: Asking) -> None:
 )
 def test_other_paths_are_refused(run: Asking, path: str) -> None:
     """Only the Gemini API's own: the key opens more at Google than that."""
-    _refused(run, run.ask(path), 404, "no path of the Gemini API")
+    _refused(run, run.ask(path), 404, "not a path of the Gemini API")
 
 
 @pytest.mark.parametrize("verb", ["DELETE", "PUT", "PATCH", "OPTIONS"])
 def test_other_verbs_are_refused(run: Asking, verb: str) -> None:
     """The CLI asks with GET and POST alone."""
-    _refused(run, run.ask(verb=verb), 404, "no path of the Gemini API")
+    _refused(run, run.ask(verb=verb), 404, "not a path of the Gemini API")
 
 
 def test_a_tunnel_is_refused(run: Asking) -> None:
@@ -194,7 +194,7 @@ def test_a_tunnel_is_refused(run: Asking) -> None:
 )
 def test_the_apis_own_paths_come_to_whoever_answers(run: Asking, path: str) -> None:
     """The script knows few of them (404 in its own words), but the door lets them in."""
-    assert "no path of the Gemini API" not in run.ask(path)[1]
+    assert "not a path of the Gemini API" not in run.ask(path)[1]
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_the_apis_own_paths_come_to_whoever_answers(run: Asking, path: str) -> N
 )
 def test_a_foreign_host_is_refused(run: Asking, host: str) -> None:
     """A page whose name was made to lead to 127.0.0.1 sends that name."""
-    _refused(run, run.ask(host=host.format(port=run.port)), 403, "its own host alone")
+    _refused(run, run.ask(host=host.format(port=run.port)), 403, "only requests to its own host")
 
 
 def test_two_hosts_or_none_are_no_request(run: Asking) -> None:
@@ -253,7 +253,7 @@ def test_who_was_refused_is_let_go(run: Asking) -> None:
 
 def test_who_says_nothing_is_let_go(run: Asking, monkeypatch: pytest.MonkeyPatch) -> None:
     """A first request that does not come is not waited for; a second one may take its time."""
-    monkeypatch.setattr("geminids.gateway.server.connection._PATIENCE", 0.2)
+    monkeypatch.setattr("geminids.gateway.server.connection._FIRST_REQUEST_SECONDS", 0.2)
     with socket.create_connection(("127.0.0.1", run.port), 10) as silent:
         silent.sendall(b"POST /v1beta/models HTT")
         assert silent.recv(1) == b""
@@ -299,7 +299,7 @@ def test_a_lease_accepts_its_own_form_alone(form: Asking) -> None:
 def test_paths_of_vertex(path: str) -> None:
     """The CLI with a key names a publisher and a model, and no project."""
     run = Asking(api="vertex")
-    assert "no path of the" not in run.ask(path)[1]
+    assert "not a path of the" not in run.ask(path)[1]
     run.open.close()
 
 
@@ -316,7 +316,7 @@ def test_paths_of_vertex(path: str) -> None:
 def test_other_paths_of_vertex_are_refused(path: str) -> None:
     """The gateway's own credentials open every project of the account: the CLI does not choose one."""
     run = Asking(api="vertex")
-    _refused(run, run.ask(path), 404, "no path of the Vertex AI API")
+    _refused(run, run.ask(path), 404, "not a path of the Vertex AI API")
     run.open.close()
 
 
@@ -342,13 +342,18 @@ def test_paths_of_code_assist(verb: str, path: str) -> None:
 @pytest.mark.parametrize(
     ("path", "headers", "status", "word"),
     [
-        ("/v1internal:loadCodeAssist", {}, 403, "no live token"),
-        ("/v1internal:loadCodeAssist", {"authorization": "Bearer {token}"}, 403, "no live token"),
-        ("/v1internal:loadCodeAssist?key={token}", {}, 403, "no live token"),
-        ("/wrong/v1internal:loadCodeAssist", {}, 403, "no live token"),
-        ("/{token}x/v1internal:loadCodeAssist", {}, 403, "no live token"),
-        ("/{token}/{token}/v1internal:loadCodeAssist", {}, 404, "no path of the Code Assist API"),
-        ("/{token}/v1internal/projects/p", {}, 404, "no path of the Code Assist API"),
+        ("/v1internal:loadCodeAssist", {}, 403, "the token is missing or not valid"),
+        (
+            "/v1internal:loadCodeAssist",
+            {"authorization": "Bearer {token}"},
+            403,
+            "the token is missing or not valid",
+        ),
+        ("/v1internal:loadCodeAssist?key={token}", {}, 403, "the token is missing or not valid"),
+        ("/wrong/v1internal:loadCodeAssist", {}, 403, "the token is missing or not valid"),
+        ("/{token}x/v1internal:loadCodeAssist", {}, 403, "the token is missing or not valid"),
+        ("/{token}/{token}/v1internal:loadCodeAssist", {}, 404, "not a path of the Code Assist API"),
+        ("/{token}/v1internal/projects/p", {}, 404, "not a path of the Code Assist API"),
     ],
 )
 def test_code_assist_without_the_token_in_the_path(

@@ -7,7 +7,7 @@ import urllib.request
 
 from geminids.gateway import Reply
 from geminids.gateway.lease import Lease
-from geminids.gateway.messages import Halt, Told
+from geminids.gateway.messages import GatewayMessage, Halt
 from geminids.gateway.registry import open_lease
 from geminids.gateway.script.scripted import Scripted
 from geminids.spending import Budget
@@ -31,7 +31,7 @@ def _ask(url: str, token: str) -> int:
         return error.code
 
 
-def _sent(budgets: list[Budget], times: int) -> tuple[list[int], int, list[Told]]:
+def _sent(budgets: list[Budget], times: int) -> tuple[list[int], int, list[GatewayMessage]]:
     """Send so many requests through a real gateway: their statuses, how many were forwarded, what was reported."""
     asked: list[object] = []
 
@@ -39,7 +39,7 @@ def _sent(budgets: list[Budget], times: int) -> tuple[list[int], int, list[Told]
         asked.append(request)
         return Reply(text="hi")
 
-    told: list[Told] = []
+    told: list[GatewayMessage] = []
     opened = open_lease(Lease(Scripted(reply), told.append, budgets=budgets))
     opened.begin()
     try:

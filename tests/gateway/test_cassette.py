@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from geminids.errors import GeminidsError
 from geminids.gateway.cassette.cassette import load_cassette, read_cassette
-from geminids.gateway.cassette.lines import Answer, CassetteHeader, Exchange, Shelf, to_line
+from geminids.gateway.cassette.lines import CassetteEncoder, CassetteHeader, Exchange, RecordedAnswer, to_line
 
 HEADER = to_line(CassetteHeader(cli="0.61.0", model="m"))
 _SCALARS = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(-1e6, 1e6) | st.text()
@@ -31,21 +31,21 @@ BODIES = (
 )
 
 
-def exchange(body: Any, n: int = 1, answer: Answer | None = None) -> Exchange:
+def exchange(body: Any, n: int = 1, answer: RecordedAnswer | None = None) -> Exchange:
     return Exchange(
         n=n,
         at=1.5,
         verb="POST",
         path="/v1beta/models/m:generateContent",
         body=body,
-        answer=answer or Answer(),
+        answer=answer or RecordedAnswer(),
     )
 
 
 @given(st.lists(BODIES, max_size=4))
 def test_any_request_survives(bodies: list[Any]) -> None:
     """Whatever a request's body is, it is read as it was written."""
-    shelf = Shelf()
+    shelf = CassetteEncoder()
     lines = [line for n, body in enumerate(bodies) for line in shelf.lines(exchange(body, n))]
     assert all(line.count(b"\n") == 1 for line in lines)
     found = read_cassette(HEADER + b"".join(lines))
@@ -56,12 +56,12 @@ def test_any_request_survives(bodies: list[Any]) -> None:
 def test_any_answer_survives(value: Any, text: str, end: Any) -> None:
     """Answers too, in each form and with each ending."""
     for answer in (
-        Answer(events=[value], rest=text, end=end),
-        Answer(json=value),
-        Answer(text=text),
-        Answer(status=429),
+        RecordedAnswer(events=[value], rest=text, end=end),
+        RecordedAnswer(json=value),
+        RecordedAnswer(text=text),
+        RecordedAnswer(status=429),
     ):
-        found = read_cassette(HEADER + b"".join(Shelf().lines(exchange({}, answer=answer))))
+        found = read_cassette(HEADER + b"".join(CassetteEncoder().lines(exchange({}, answer=answer))))
         assert found.exchanges[0].answer == answer
 
 
@@ -69,7 +69,7 @@ def test_what_requests_repeat_is_written_once() -> None:
     """A conversation grows by what is new in it: 100 requests take no more than their parts and a line each."""
     system = {"parts": [{"text": "s" * 60_000}]}
     contents: list[Any] = []
-    shelf, sizes = Shelf(), []
+    shelf, sizes = CassetteEncoder(), []
     for n in range(100):
         contents.append({"role": "user", "parts": [{"text": f"{n} " + "x" * 1000}]})
         body = {
@@ -86,7 +86,7 @@ def test_a_person_can_read_it() -> None:
     """Each line says what it is; what was said stands in its order, before the request that says it."""
     said = {"role": "user", "parts": [{"text": "hi"}]}
     body = {"contents": [said], "systemInstruction": {"parts": []}}
-    lines = [json.loads(line) for line in (HEADER, *Shelf().lines(exchange(body)))]
+    lines = [json.loads(line) for line in (HEADER, *CassetteEncoder().lines(exchange(body)))]
     assert [line["kind"] for line in lines] == ["cassette", "system", "said", "exchange"]
     header = {"kind": "cassette", "version": 1, "made": None, "cli": "0.61.0", "model": "m", "api": "gemini"}
     assert lines[0] == header
@@ -96,7 +96,7 @@ def test_a_person_can_read_it() -> None:
 
 def test_requests_stand_in_the_order_in_which_they_came() -> None:
     """Of two that went on at once the later one can end first: numbers tell."""
-    shelf = Shelf()
+    shelf = CassetteEncoder()
     lines = [*shelf.lines(exchange("b", 2)), *shelf.lines(exchange("a", 1))]
     assert [one.body for one in read_cassette(HEADER + b"".join(lines)).exchanges] == ["a", "b"]
 
@@ -104,13 +104,13 @@ def test_requests_stand_in_the_order_in_which_they_came() -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"", "there is nothing in it"),
-        (b"\n\n", "there is nothing in it"),
-        (b"hello\n", "its first line does not say so"),
-        (b'{"kind": "exchange"}\n', "its first line does not say so"),
+        (b"", "it is empty"),
+        (b"\n\n", "it is empty"),
+        (b"hello\n", "its first line has no cassette header"),
+        (b'{"kind": "exchange"}\n', "its first line has no cassette header"),
         (
             b'{"kind": "cassette", "version": 2}\n',
-            "is a cassette of version 2, and this geminids reads up to 1",
+            "is a cassette of version 2, but this geminids reads only up to version 1",
         ),
         (HEADER + b'{"kind": "sa\n', "c.jsonl:2: this line is broken"),
         (HEADER + b"\n" + b'{"kind": "other"}\n', "c.jsonl:3: this line is broken"),
@@ -118,7 +118,7 @@ def test_requests_stand_in_the_order_in_which_they_came() -> None:
         (
             HEADER
             + b'{"kind":"exchange","n":1,"at":0,"request":{"path":"/","conversation":"x","body":{}},"answer":{}}',
-            "c.jsonl:2: this line is broken: nothing above it has the id x",
+            "c.jsonl:2: this line is broken: no line above it has the id x",
         ),
         (
             HEADER + b'{"kind":"said","id":"x","content":{},"after":"x"}\n'
@@ -139,7 +139,7 @@ def test_a_file_that_is_none(tmp_path: Path, data: bytes, message: str) -> None:
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     """An absent cassette is said to be absent; a folder is said not to be readable."""
-    with pytest.raises(GeminidsError, match="there is no cassette"):
+    with pytest.raises(GeminidsError, match="does not exist"):
         load_cassette(tmp_path / "none.jsonl")
     with pytest.raises(GeminidsError, match="cannot be read"):
         load_cassette(tmp_path)

@@ -111,14 +111,14 @@ def test_record_and_replay(start: Start, tmp_path: Path) -> None:
     process.send_signal(signal.SIGTERM)
     out, err = process.communicate(timeout=10)
     assert [json.loads(one)["reply"] for one in out.splitlines()] == ["replayed", "not recorded"]
-    assert "is the same as number 1, which has been replayed already" in err
+    assert "it equals number 1, which has been replayed already" in err
     assert process.returncode == 0
 
 
 def test_bad_cassettes(start: Start, tmp_path: Path) -> None:
     """A cassette that cannot be read or written is one clear message and exit 2, before any port is opened."""
     for flags, message in (
-        ([f"--replay={tmp_path / 'none'}"], "there is no cassette"),
+        ([f"--replay={tmp_path / 'none'}"], "does not exist"),
         ([f"--record={tmp_path / 'none' / 'c'}", f"--script={tmp_path / 's'}"], "cannot record to"),
         ([f"--record={tmp_path / 'c'}", f"--replay={tmp_path / 'c'}"], "--replay goes with neither"),
     ):

@@ -11,8 +11,8 @@ import anyio
 import pytest
 
 from fake_google import FakeGoogle
-from geminids.gateway.forward.connect import dial
-from geminids.gateway.forward.network_settings import Address, Way
+from geminids.gateway.forward.connect import open_connection
+from geminids.gateway.forward.network_settings import Address, NetworkSettings
 from geminids.gateway.upstream import UpstreamFault
 
 
@@ -36,7 +36,7 @@ def test_bytes_go_at_once_and_a_silent_line_is_watched() -> None:
     """Small pieces do not wait for each other, and the system asks whether a silent server is still there."""
 
     async def main(port: int) -> list[int]:
-        line = await dial(Address("127.0.0.1", port, tls=False), Way())
+        line = await open_connection(Address("127.0.0.1", port, tls=False), NetworkSettings())
         sock = line.transport.get_extra_info("socket")
         found = [
             sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY),
@@ -53,9 +53,9 @@ def test_a_server_that_does_not_let_us_in(deaf: Address, monkeypatch: pytest.Mon
     """A connection that is not made in time is a fault, not a wait without end."""
     monkeypatch.setattr("geminids.gateway.forward.connect._CONNECT_SECONDS", 0.3)
     with pytest.raises(UpstreamFault) as caught:
-        anyio.run(dial, deaf, Way())
+        anyio.run(open_connection, deaf, NetworkSettings())
     assert caught.value.kind == "connect"
-    assert caught.value.message == f"no connection to {deaf.named} within 0.3 s"
+    assert caught.value.message == f"no connection to {deaf.host_and_port} within 0.3 s"
 
 
 def test_an_address_that_is_silent_does_not_hold_up_the_next(
@@ -70,7 +70,7 @@ def test_an_address_that_is_silent_does_not_hold_up_the_next(
         monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
 
         async def main() -> int:
-            line = await dial(Address("api.test", 80, tls=False), Way())
+            line = await open_connection(Address("api.test", 80, tls=False), NetworkSettings())
             port: int = line.transport.get_extra_info("peername")[1]
             line.drop()
             return port
@@ -90,7 +90,7 @@ def test_a_name_server_that_is_silent_does_not_hold_up_the_end(monkeypatch: pyte
 
     async def main() -> None:
         with anyio.move_on_after(0.1):
-            await dial(Address("api.test", 80, tls=False), Way())
+            await open_connection(Address("api.test", 80, tls=False), NetworkSettings())
 
     began = time.monotonic()
     anyio.run(main)

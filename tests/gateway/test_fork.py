@@ -18,8 +18,8 @@ import pytest
 from fake_google import FakeGoogle
 from geminids.gateway import Gateway, Reply, Script
 from geminids.gateway.forward.credential import ApiKey
-from geminids.gateway.forward.forward import Passing
-from geminids.gateway.forward.network_settings import Way
+from geminids.gateway.forward.forward import Forwarding
+from geminids.gateway.forward.network_settings import NetworkSettings
 from geminids.gateway.lease import Lease
 from geminids.gateway.registry import OpenLease, open_lease
 from geminids.gateway.script.scripted import Scripted
@@ -98,7 +98,7 @@ def google() -> Iterator[FakeGoogle]:
 def test_a_child_holds_nothing_of_the_gateway(google: FakeGoogle) -> None:
     """With a request on its way to the API: neither the port, nor the client's connection, nor the one to the API is
     open in a child; it has a gateway of its own; and the parent's goes on, and its port is closed with it."""
-    opened = _lease(Passing(google.url, ApiKey("the-key"), Way()))
+    opened = _lease(Forwarding(google.url, ApiKey("the-key"), NetworkSettings()))
     port = int(opened.url.rpartition(":")[2])
     api = int(google.url.rpartition(":")[2])
     response = _send(opened.url, opened.token)

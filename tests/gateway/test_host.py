@@ -16,7 +16,7 @@ import pytest
 
 from geminids.gateway import Reply, Script
 from geminids.gateway.lease import TOKEN_PREFIX, Lease
-from geminids.gateway.messages import Answered, Halt, Told
+from geminids.gateway.messages import Answered, GatewayMessage, Halt
 from geminids.gateway.registry import OpenLease, keep_open, open_lease
 from geminids.gateway.script.scripted import Scripted
 
@@ -27,18 +27,18 @@ class Run:
     """A run as the gateway knows it: a lease, and what it was told."""
 
     def __init__(self, says: str = "hi", **reply: Any) -> None:
-        self.told: list[Told] = []
+        self.told: list[GatewayMessage] = []
         self.changed = threading.Condition()
         self.open: OpenLease = open_lease(
             Lease(Scripted(Script((), default=Reply(text=says, **reply))), self._tell)
         )
 
-    def _tell(self, told: Told) -> None:
+    def _tell(self, told: GatewayMessage) -> None:
         with self.changed:
             self.told.append(told)
             self.changed.notify_all()
 
-    def hears(self, kind: type[Told], timeout: float = 10) -> Any:
+    def hears(self, kind: type[GatewayMessage], timeout: float = 10) -> Any:
         """The first that it is told of this kind."""
         with self.changed:
             assert self.changed.wait_for(lambda: any(isinstance(one, kind) for one in self.told), timeout)

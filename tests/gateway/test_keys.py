@@ -75,7 +75,7 @@ def test_a_file_that_others_reach_is_refused(key_file: Path, mode: int) -> None:
     with pytest.raises(KeyProblem) as caught:
         read_key(f"file:{key_file}")
     assert f"mode {mode:04o}" in caught.value.message
-    assert caught.value.hint == f"Keep it to yourself: chmod 600 {key_file}"
+    assert caught.value.hint == f"Make it private: chmod 600 {key_file}"
 
 
 @pytest.mark.parametrize(
@@ -84,9 +84,9 @@ def test_a_file_that_others_reach_is_refused(key_file: Path, mode: int) -> None:
         (b"", "is empty"),
         (b" \n# nothing\n", "is empty"),
         (b"GEMINI_API_KEY=\n", "is empty"),
-        (KEY.encode() + b" and more", "characters that no key has"),
-        ("schl\u00fcssel-der-keiner-ist".encode(), "characters that no key has"),
-        (KEY.encode() + b"\x00", "characters that no key has"),
+        (KEY.encode() + b" and more", "invalid characters"),
+        ("schl\u00fcssel-der-keiner-ist".encode(), "invalid characters"),
+        (KEY.encode() + b"\x00", "invalid characters"),
         (KEY.encode() + b"\nanother\n", "has 2 lines"),
         (b"A=1\nB=" + KEY.encode(), "has 2 lines"),
         (b"\xff\xfe" + KEY.encode("utf-16-le"), "not a text file"),
@@ -159,11 +159,11 @@ def test_the_keyring_is_asked_by_service_and_user() -> None:
     """The last slash parts the two: names of services have slashes."""
     try:
         assert read_key("keyring:google/gemini/me") == KEY
-        with pytest.raises(KeyProblem, match="has nothing for google/you"):
+        with pytest.raises(KeyProblem, match="has no entry for google/you"):
             read_key("keyring:google/you")
-        with pytest.raises(KeyProblem, match="characters that no key has"):
+        with pytest.raises(KeyProblem, match="invalid characters"):
             read_key("keyring:google/blank")
-        with pytest.raises(KeyProblem, match="cannot be asked for broken/me: RuntimeError") as caught:
+        with pytest.raises(KeyProblem, match="cannot be read for broken/me: RuntimeError") as caught:
             read_key("keyring:broken/me")
         assert KEY not in "".join(traceback.format_exception(caught.value))
     finally:

@@ -13,8 +13,8 @@ import pytest
 
 from geminids.gateway import Reply
 from geminids.gateway.lease import Lease
-from geminids.gateway.limits.rate_limiter import Pace
-from geminids.gateway.messages import Answered, Halt, Told, Waiting
+from geminids.gateway.limits.rate_limiter import RateLimiter
+from geminids.gateway.messages import Answered, GatewayMessage, Halt, Waiting
 from geminids.gateway.registry import open_lease
 from geminids.gateway.request import Request
 from geminids.gateway.script.scripted import Scripted
@@ -33,14 +33,16 @@ _A_DAYS = {
 class _Run:
     """A lease that is in use, and what it was told."""
 
-    def __init__(self, replies: list[Reply], pace: Pace | None = None, **limits: Any) -> None:
-        self.told: list[Told] = []
+    def __init__(self, replies: list[Reply], rate_limiter: RateLimiter | None = None, **limits: Any) -> None:
+        self.told: list[GatewayMessage] = []
         self.heard = threading.Condition()
         self.budget = Budget(**limits or {"requests": 99})
-        self.opened = open_lease(Lease(Scripted(replies), self._tell, budgets=[self.budget], pace=pace))
+        self.opened = open_lease(
+            Lease(Scripted(replies), self._tell, budgets=[self.budget], rate_limiter=rate_limiter)
+        )
         self.opened.begin()
 
-    def _tell(self, told: Told) -> None:
+    def _tell(self, told: GatewayMessage) -> None:
         with self.heard:
             self.told.append(told)
             self.heard.notify_all()
@@ -90,8 +92,8 @@ def test_an_answer_whose_client_left_costs_its_input() -> None:
 
 def test_who_leaves_while_it_waits_has_spent_nothing() -> None:
     """The request has never left."""
-    pace = Pace()
-    pace.told_to_wait(_MODEL, 30.0)
+    pace = RateLimiter()
+    pace.back_off(_MODEL, 30.0)
     run = _Run([], pace)
     with pytest.raises((TimeoutError, urllib.error.URLError)):
         run.ask(timeout=0.5)
@@ -104,7 +106,7 @@ def test_who_leaves_while_it_waits_has_spent_nothing() -> None:
 def test_a_refusal_is_kept_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     """429 with `RetryInfo`: the next request to this model waits; with a day's quota it does not."""
     for details, waits in (([_RETRY], True), ([_RETRY, _A_DAYS], False)):
-        pace = Pace()
+        pace = RateLimiter()
         run = _Run([Reply(status=429, details=details, method="any")], pace)
         assert run.ask()[0] == 429
         run.wait_for(Answered)
@@ -118,8 +120,8 @@ def test_a_refusal_is_kept_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_too_early_for_the_rate_is_said_as_the_api_says_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """429 with the seconds that are left; nothing was sent, and nothing is spent but the first request."""
-    monkeypatch.setattr("geminids.gateway.limits.rate_limiter.LONGEST", 0.2)
-    run = _Run([], Pace(1))
+    monkeypatch.setattr("geminids.gateway.limits.rate_limiter.MAX_WAIT", 0.2)
+    run = _Run([], RateLimiter(1))
     assert run.ask()[0] == 200
     status, said = run.ask()
     run.close()
@@ -159,7 +161,7 @@ def test_what_is_not_told_in_tokens_does_not_leave(what: str) -> None:
     """A budget in tokens would not see a film, nor a batch that is answered tomorrow."""
     run = _Run([], tokens=1_000_000)
     assert run.ask(what=what)[0] == 403
-    assert "not told in tokens" in run.wait_for(Halt).message
+    assert "does not report the tokens" in run.wait_for(Halt).message
     run.close()
     assert run.budget.spent == Spending()
 

@@ -80,7 +80,7 @@ def test_bad_input_is_named_with_its_line(data: bytes, line: int, says: str) -> 
 def test_empty_file(tmp_path: Path) -> None:
     """A file without a reply is an error, not a silent empty script."""
     (tmp_path / "empty.jsonl").write_text("\n")
-    with pytest.raises(ScriptError, match="no reply"):
+    with pytest.raises(ScriptError, match="no replies"):
         load_script(tmp_path / "empty.jsonl")
 
 

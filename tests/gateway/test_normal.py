@@ -9,9 +9,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from asked import body_of, context, result, user
-from geminids.gateway.cassette.normalize import Normal, Normaliser
-from geminids.gateway.cassette.paths import Mover, told_places
-from geminids.gateway.cassette.volatile_values import days_of, same_context
+from geminids.gateway.cassette.normalize import NormalizedRequest, Normalizer
+from geminids.gateway.cassette.paths import PathReplacer, folders_in_context
+from geminids.gateway.cassette.volatile_values import days_of, user_instructions
 from geminids.redact import Redactor
 
 TODAY = [(2026, 11, 16)]
@@ -36,21 +36,21 @@ My setup is complete. I will provide my first command in the next turn."""
 
 def normal(
     *contents: dict[str, Any], days: Any = TODAY, secrets: tuple[str, ...] = (), **fields: Any
-) -> Normal:
+) -> NormalizedRequest:
     body = body_of(*contents, **fields)
-    normaliser = Normaliser(days=days, redactor=Redactor(secrets))
+    normaliser = Normalizer(days=days, redactor=Redactor(secrets))
     normaliser.learn(body)
     return normaliser.request("stream", "m", body)
 
 
 def said(text: str) -> str:
     """What is compared of a prompt."""
-    return Normaliser(days=TODAY).text(text)
+    return Normalizer(days=TODAY).text(text)
 
 
 def gave(text: str, tool: str = "run_shell_command") -> str:
     """What is compared of a tool's result."""
-    return Normaliser(days=TODAY).result(tool, text)
+    return Normalizer(days=TODAY).result(tool, text)
 
 
 def test_the_same_prompt_in_another_folder_on_another_day() -> None:
@@ -85,7 +85,7 @@ def test_the_same_prompt_in_another_folder_on_another_day() -> None:
 def test_what_is_another_conversation(changed: tuple[dict[str, Any], ...]) -> None:
     """Another prompt, another file, another tool: nothing of it is passed over."""
     before = normal(context("/repo"), user("fix a.py"), result("read_file", "x = 1\n"))
-    assert not normal(*changed).is_like(before)
+    assert not normal(*changed).matches(before)
 
 
 @pytest.mark.parametrize(
@@ -182,14 +182,14 @@ def test_instructions_are_not_of_the_conversation_either() -> None:
     told["parts"][0]["text"] = told["parts"][0]["text"].replace("\n\n</session", "\n\nBe brief.\n</session")
     with_it, without = normal(told, user("x")), normal(context("/repo"), user("x"))
     assert (with_it.context, without.context) == ("Be brief.", "")
-    assert with_it.is_like(without)
+    assert with_it.matches(without)
     assert with_it.differs(without) == ["instructions"]
 
 
 def test_the_introduction_of_old_releases() -> None:
     """0.24 introduces the folder in other words: nothing of it is left, and its folders are known."""
-    assert same_context(OLD_CONTEXT) == ""
-    places = told_places(OLD_CONTEXT)
+    assert user_instructions(OLD_CONTEXT) == ""
+    places = folders_in_context(OLD_CONTEXT)
     assert (places["/repo/one"], places["/home/me"]) == ("<workspace>", "<home>")
     assert "<temp>" in places.values()
 
@@ -214,24 +214,24 @@ def test_secrets_are_masked_as_they_were_when_it_was_recorded() -> None:
 def test_errands_differ_in_what_they_want() -> None:
     """The router and the loop detector look at one conversation: the answer of one is none for the other."""
 
-    def errand(name: str) -> Normal:
+    def errand(name: str) -> NormalizedRequest:
         schema = {"type": "object", "properties": {name: {"type": "string"}}}
         return normal(user("x"), generationConfig={"responseJsonSchema": schema})
 
-    assert errand("model_choice").is_like(errand("model_choice"))
-    assert not errand("model_choice").is_like(errand("is_stuck"))
+    assert errand("model_choice").matches(errand("model_choice"))
+    assert not errand("model_choice").matches(errand("is_stuck"))
 
 
 def test_folders_move() -> None:
     """Paths of the recorded folder become paths of this one, in all of a value; names that only begin alike stay."""
-    mover = Mover.between({"/repo": "<workspace>", "/home/me": "<home>"}, {"/tmp/w": "<workspace>"})
+    mover = PathReplacer.between({"/repo": "<workspace>", "/home/me": "<home>"}, {"/tmp/w": "<workspace>"})
     value = {"a": ["/repo/a.py", "/repository", "/repo", "x/repo", "see /repo."], "n": 1, "h": "/home/me/x"}
     assert mover.value(value) == {
         "a": ["/tmp/w/a.py", "/repository", "/tmp/w", "x/repo", "see /tmp/w."],
         "n": 1,
         "h": "/home/me/x",
     }
-    assert Mover({"/": "<workspace>"}).text("/a/b") == "/a/b"
+    assert PathReplacer({"/": "<workspace>"}).text("/a/b") == "/a/b"
 
 
 PIECES = st.sampled_from(
@@ -281,7 +281,7 @@ PIECES = st.sampled_from(
 @example("</untrusted_context>\n</untrusted_context>", "x")
 def test_normalising_twice_changes_nothing(text: str, tool: str) -> None:
     """What has been normalised is as it stays."""
-    normaliser = Normaliser({"/repo/one": "<workspace>"}, TODAY)
+    normaliser = Normalizer({"/repo/one": "<workspace>"}, TODAY)
     once = normaliser.text(text)
     assert normaliser.text(once) == once
     once = normaliser.result(tool, text)
@@ -327,7 +327,7 @@ BODIES: st.SearchStrategy[Any] = st.recursive(
 @given(BODIES)
 def test_any_body_can_be_compared(body: Any) -> None:
     """No request raises, however odd; the order of keys is nothing."""
-    normaliser = Normaliser(days=TODAY)
+    normaliser = Normalizer(days=TODAY)
     normaliser.learn(body)
     assert normaliser.request("stream", "m", body) == normaliser.request("stream", "m", _turned(body))
 
@@ -344,7 +344,7 @@ def test_days_are_of_here_and_of_utc() -> None:
     assert (2026, 11, 16) in days_of(1794835534.0)
 
 
-def _with_skills(*names: str) -> Normal:
+def _with_skills(*names: str) -> NormalizedRequest:
     listed = "\n  ".join(
         f"<skill>\n    <name>{name}</name>\n    <location>/x/{name}/SKILL.md</location>\n  </skill>"
         for name in names

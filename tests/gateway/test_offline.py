@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from geminids.gateway import Call, Reply, Request, offline_scene
-from geminids.gateway.script.demo import SCRIPTED_NOTE, Listing, read_listing, telling_file
+from geminids.gateway.script.demo import SCRIPTED_NOTE, Listing, informative_file, read_listing
 
 CONTEXT = "<session_context>\n- **Workspace Directories:**\n  - /w/project\n</session_context>"
 OLD_CONTEXT = "This is the Gemini CLI.\nI'm currently working in the directory: /w/project\n"
@@ -112,7 +112,7 @@ def test_a_second_prompt_begins_anew() -> None:
 )
 def test_telling_file(files: tuple[str, ...], expected: str | None) -> None:
     """README, then the project's file, then a text; never a hidden file, which can hold secrets."""
-    assert telling_file(Listing("/w", files)) == expected
+    assert informative_file(Listing("/w", files)) == expected
 
 
 def test_listing_of_an_old_release() -> None:

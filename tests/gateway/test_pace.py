@@ -9,7 +9,7 @@ import pytest
 import trio
 import trio.testing
 
-from geminids.gateway.limits.rate_limiter import LONGEST, Pace, pace_for
+from geminids.gateway.limits.rate_limiter import MAX_WAIT, RateLimiter, rate_limiter_for
 
 _PRO, _FLASH = "gemini-2.5-pro", "gemini-2.5-flash"
 
@@ -18,8 +18,8 @@ def _in_no_time(main: Callable[[], Awaitable[Any]]) -> Any:
     return trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
-def _pace(per_minute: int | None = None) -> Pace:
-    return Pace(per_minute, clock=trio.current_time)
+def _pace(per_minute: int | None = None) -> RateLimiter:
+    return RateLimiter(per_minute, clock=trio.current_time)
 
 
 def _quiet(seconds: float, why: str) -> None:
@@ -29,15 +29,17 @@ def _quiet(seconds: float, why: str) -> None:
 class _Crowd:
     """Requests that want to leave: who left when, and what was told."""
 
-    def __init__(self, pace: Pace) -> None:
-        self.pace = pace
+    def __init__(self, rate_limiter: RateLimiter) -> None:
+        self.rate_limiter = rate_limiter
         self.begun = trio.current_time()
         self.left: list[tuple[str, float]] = []
         self.early: dict[str, float] = {}
         self.told: list[tuple[str, float, str]] = []
 
     async def ask(self, name: str, model: str = _PRO) -> None:
-        early = await self.pace.wait(model, lambda seconds, why: self.told.append((name, seconds, why)))
+        early = await self.rate_limiter.wait(
+            model, lambda seconds, why: self.told.append((name, seconds, why))
+        )
         if early:
             self.early[name] = early
         else:
@@ -72,7 +74,7 @@ def test_a_rate_is_kept_in_order() -> None:
             await crowd.come(nursery, "a", "b", "c", "d")
         assert crowd.left == [("a", 0.0), ("b", 10.0), ("c", 20.0), ("d", 30.0)]
         assert crowd.told == [
-            (name, seconds, "6 requests a minute may leave")
+            (name, seconds, "the limit is 6 requests a minute")
             for name, seconds in (("b", 10.0), ("c", 20.0), ("d", 30.0))
         ]
 
@@ -103,7 +105,7 @@ def test_a_rate_is_not_broken_by_impatience() -> None:
         async with trio.open_nursery() as nursery:
             await crowd.come(nursery, "a", "b")
         assert crowd.left == [("a", 0.0)]
-        assert crowd.early == {"b": pytest.approx(60.0 - LONGEST)}
+        assert crowd.early == {"b": pytest.approx(60.0 - MAX_WAIT)}
 
     _in_no_time(main)
 
@@ -113,13 +115,13 @@ def test_a_refusal_holds_for_all_and_for_its_model_alone() -> None:
 
     async def main() -> None:
         crowd = _Crowd(_pace())
-        crowd.pace.told_to_wait(_PRO, 12.0)
+        crowd.rate_limiter.back_off(_PRO, 12.0)
         async with trio.open_nursery() as nursery:
             await crowd.come(nursery, "a", "b", "c")
             await crowd.come(nursery, "other", model=_FLASH)
         assert crowd.left == [("other", 0.0), ("a", 12.0), ("b", 12.0), ("c", 12.0)]
         assert [one[:2] for one in crowd.told] == [("a", 12.0), ("b", 12.0), ("c", 12.0)]
-        assert "429 for gemini-2.5-pro" in crowd.told[0][2]
+        assert "429 (too many requests) for gemini-2.5-pro" in crowd.told[0][2]
 
     _in_no_time(main)
 
@@ -129,10 +131,10 @@ def test_a_refusal_while_waiting_is_heard() -> None:
 
     async def main() -> None:
         crowd = _Crowd(_pace())
-        crowd.pace.told_to_wait(_PRO, 5.0)
+        crowd.rate_limiter.back_off(_PRO, 5.0)
         async with trio.open_nursery() as nursery:
             await crowd.come(nursery, "a")
-            crowd.pace.told_to_wait(_PRO, 20.0)
+            crowd.rate_limiter.back_off(_PRO, 20.0)
         assert crowd.left == [("a", 20.0)]
 
     _in_no_time(main)
@@ -143,7 +145,7 @@ def test_those_who_wait_for_a_model_are_in_nobodys_way() -> None:
 
     async def main() -> None:
         crowd = _Crowd(_pace(6))
-        crowd.pace.told_to_wait(_PRO, 25.0)
+        crowd.rate_limiter.back_off(_PRO, 25.0)
         async with trio.open_nursery() as nursery:
             await crowd.come(nursery, "pro")
             await crowd.come(nursery, "1", "2", "3", model=_FLASH)
@@ -158,10 +160,10 @@ def test_no_longer_than_a_cli_has_patience() -> None:
 
     async def main() -> None:
         crowd = _Crowd(_pace())
-        crowd.pace.told_to_wait(_PRO, 600.0)
+        crowd.rate_limiter.back_off(_PRO, 600.0)
         await crowd.ask("a")
-        assert crowd.left == [("a", LONGEST)]
-        assert crowd.told[0][1] == LONGEST
+        assert crowd.left == [("a", MAX_WAIT)]
+        assert crowd.told[0][1] == MAX_WAIT
 
     _in_no_time(main)
 
@@ -171,7 +173,7 @@ def test_a_days_quota_is_not_waited_for() -> None:
 
     async def main() -> None:
         crowd = _Crowd(_pace())
-        crowd.pace.told_to_wait(_PRO, 30.0, daily=True)
+        crowd.rate_limiter.back_off(_PRO, 30.0, daily=True)
         await crowd.ask("a")
         assert crowd.left == [("a", 0.0)]
 
@@ -187,7 +189,7 @@ def test_without_a_word_the_wait_grows_until_an_answer() -> None:
         for answered in (False, False, True, False):
             if answered:
                 pace.answered(_PRO)
-            pace.told_to_wait(_PRO, None)
+            pace.back_off(_PRO, None)
             begun = trio.current_time()
             await pace.wait(_PRO, _quiet)
             waits.append(trio.current_time() - begun)
@@ -199,10 +201,10 @@ def test_without_a_word_the_wait_grows_until_an_answer() -> None:
 
 def test_one_pace_for_a_key_and_an_api() -> None:
     """The same for the same key and address, another one otherwise; the key itself is not kept."""
-    pace = pace_for("key-of-the-test", "https://one.example")
-    assert pace_for("key-of-the-test", "https://one.example", 30) is pace
-    assert pace_for("another-key", "https://one.example") is not pace
-    assert pace_for("key-of-the-test", "https://two.example") is not pace
+    pace = rate_limiter_for("key-of-the-test", "https://one.example")
+    assert rate_limiter_for("key-of-the-test", "https://one.example", 30) is pace
+    assert rate_limiter_for("another-key", "https://one.example") is not pace
+    assert rate_limiter_for("key-of-the-test", "https://two.example") is not pace
     from geminids.gateway.limits import rate_limiter as module
 
     assert "key-of-the-test" not in repr(vars(module))

@@ -18,10 +18,10 @@ from fake_sign_ins import LOGIN, FakeCodeAssist, FakeVertex
 from geminids.errors import GeminidsError
 from geminids.gateway import Gateway, Reply, Request
 from geminids.gateway.forward.credential import ApiKey, CliLogin, VertexCredentials
-from geminids.gateway.forward.forward import Passing, _Hiding, default_base_url
-from geminids.gateway.forward.network_settings import Way
+from geminids.gateway.forward.forward import Forwarding, _SecretMasker, default_base_url
+from geminids.gateway.forward.network_settings import NetworkSettings
 from geminids.gateway.lease import TOKEN_PREFIX, Lease
-from geminids.gateway.messages import Answered, Told
+from geminids.gateway.messages import Answered, GatewayMessage
 from geminids.gateway.registry import open_lease
 from geminids.gateway.upstream import Part
 
@@ -32,7 +32,7 @@ BODY = json.dumps({"contents": [{"role": "user", "parts": [{"text": "hello"}]}]}
 
 @contextmanager
 def passing(google: FakeGoogle, url: str | None = None, key: str = "the-key") -> Iterator[Gateway]:
-    with Gateway(Passing(url or google.url, ApiKey(key), Way())) as gateway:
+    with Gateway(Forwarding(url or google.url, ApiKey(key), NetworkSettings())) as gateway:
         yield gateway
 
 
@@ -194,7 +194,7 @@ def test_a_key_in_pieces_of_an_error(pieces: tuple[str, ...]) -> None:
     raw = b"HTTP/1.1 500 Oh\r\ntransfer-encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n"
     with FakeGoogle([Fault("raw", data=raw)]) as google, passing(google) as gateway:
         assert ask(gateway).decode() == "".join(pieces).replace("the-key", "*******")
-    hiding = _Hiding("the-key")
+    hiding = _SecretMasker("the-key")
     told = b"".join(hiding.feed(piece.encode()) for piece in pieces) + hiding.rest
     assert told.decode() == "".join(pieces).replace("the-key", "*******")
 
@@ -220,7 +220,7 @@ def test_an_error_does_not_show_the_key(cut: bool) -> None:
 def test_a_key_that_cannot_be_sent(key: str) -> None:
     """A key that is none is refused before it is sent, and not shown."""
     with pytest.raises(GeminidsError) as caught:
-        Passing("https://api.test", ApiKey(key), Way())
+        Forwarding("https://api.test", ApiKey(key), NetworkSettings())
     assert not key.strip() or key not in str(caught.value)
 
 
@@ -287,7 +287,7 @@ def test_a_slow_client_makes_the_api_wait() -> None:
 def test_connections_are_kept_and_shared() -> None:
     """Requests one after another take one connection, whoever makes them."""
     with FakeGoogle() as google:
-        upstreams = [Passing(google.url, ApiKey(key), Way()) for key in ("one", "two")]
+        upstreams = [Forwarding(google.url, ApiKey(key), NetworkSettings()) for key in ("one", "two")]
 
         class Both:
             def answer(self, request: Request):  # type: ignore[no-untyped-def]
@@ -345,15 +345,15 @@ def test_a_body_is_not_held_while_the_answer_comes() -> None:
     """Once the answer has begun, the request's body has gone; what was asked is known all the same."""
     seen: list[Request] = []
 
-    class Looking(Passing):
+    class Looking(Forwarding):
         async def answer(self, request: Request) -> AsyncIterator[Part]:
             seen.append(request)
             async for part in super().answer(request):
                 yield part
 
-    told: Queue[Told] = Queue()
+    told: Queue[GatewayMessage] = Queue()
     with FakeGoogle([Reply(text="one", stall=True)]) as google:
-        lease = open_lease(Lease(Looking(google.url, ApiKey("the-key"), Way()), told.put))
+        lease = open_lease(Lease(Looking(google.url, ApiKey("the-key"), NetworkSettings()), told.put))
         lease.begin()
         connection = http.client.HTTPConnection(lease.url.partition("//")[2], timeout=20)
         body = BODY[:-1] + b', "tools": [{"functionDeclarations": [{"name": "complete_task"}]}]}'
@@ -381,7 +381,9 @@ def test_a_client_that_leaves_in_the_middle_of_a_flood() -> None:
     """The same holds while the API sends more than the client takes, and through a lease."""
     raw = b"HTTP/1.1 200 OK\r\ncontent-length: 50000000\r\n\r\n" + bytes(50_000_000)
     with FakeGoogle([Fault("raw", data=raw)]) as google:
-        lease = open_lease(Lease(Passing(google.url, ApiKey("the-key"), Way()), lambda told: None))
+        lease = open_lease(
+            Lease(Forwarding(google.url, ApiKey("the-key"), NetworkSettings()), lambda told: None)
+        )
         lease.begin()
         connection = http.client.HTTPConnection(lease.url.partition("//")[2], timeout=20)
         connection.request("POST", STREAM, BODY, {"x-goog-api-key": lease.token})
@@ -462,7 +464,7 @@ def test_an_account_login() -> None:
     body = json.dumps({"model": "gemini-test", "project": "p", "request": json.loads(BODY)}).encode()
     with (
         FakeCodeAssist([Reply(text="hi")]) as google,
-        Gateway(Passing(google.url, CliLogin(), Way())) as gateway,
+        Gateway(Forwarding(google.url, CliLogin(), NetworkSettings())) as gateway,
     ):
         got = ask(gateway, f"/{RUN_TOKEN}{CODE_ASSIST}", {"Authorization": f"Bearer {LOGIN}"}, body)
     assert b'data: {"response":{' in got and b"hi" in got
@@ -475,7 +477,10 @@ def test_an_account_login() -> None:
 
 def test_an_operation_of_an_account() -> None:
     """Onboarding is followed with GET."""
-    with FakeCodeAssist() as google, Gateway(Passing(google.url, CliLogin(), Way())) as gateway:
+    with (
+        FakeCodeAssist() as google,
+        Gateway(Forwarding(google.url, CliLogin(), NetworkSettings())) as gateway,
+    ):
         connection = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=20)
         path = f"/{RUN_TOKEN}/v1internal/operations/onboard-1"
         connection.request("GET", path, headers={"Authorization": f"Bearer {LOGIN}"})
@@ -498,7 +503,7 @@ def test_an_account_login_inside_a_run() -> None:
     body = json.dumps({"model": "m", "request": json.loads(BODY)}).encode()
     with FakeCodeAssist([Reply(text="hi")]) as google:
         outer = f"{google.url}/{RUN_TOKEN}"
-        with Gateway(Passing(outer, CliLogin(), Way())) as gateway:
+        with Gateway(Forwarding(outer, CliLogin(), NetworkSettings())) as gateway:
             ask(gateway, f"/of-the-inner{CODE_ASSIST}", {"Authorization": f"Bearer {LOGIN}"}, body)
     assert google.asked[0].path == f"/{RUN_TOKEN}{CODE_ASSIST}"
     assert google.asked[0].request.is_nested
@@ -515,7 +520,7 @@ def test_an_account_login_inside_a_run() -> None:
 )
 def test_where_vertex_is(location: str, url: str) -> None:
     """Each location has its endpoint, as in the CLI."""
-    assert default_base_url(VertexCredentials("p", location, {}, Way())) == url
+    assert default_base_url(VertexCredentials("p", location, {}, NetworkSettings())) == url
 
 
 @pytest.mark.parametrize(

@@ -15,16 +15,16 @@ from fake_google import FakeGoogle, Fault, certificate
 from fake_proxy import FakeProxy
 from geminids.gateway import Gateway, Reply
 from geminids.gateway.forward.credential import ApiKey
-from geminids.gateway.forward.forward import Passing
-from geminids.gateway.forward.network_settings import Way, way_of
+from geminids.gateway.forward.forward import Forwarding
+from geminids.gateway.forward.network_settings import NetworkSettings, read_network_settings
 
 STREAM = "/v1beta/models/gemini-test:streamGenerateContent?alt=sse"
 CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
 
 
 @contextmanager
-def passing(url: str, way: Way | None = None) -> Iterator[Gateway]:
-    with Gateway(Passing(url, ApiKey("the-key"), way or Way())) as gateway:
+def passing(url: str, network: NetworkSettings | None = None) -> Iterator[Gateway]:
+    with Gateway(Forwarding(url, ApiKey("the-key"), network or NetworkSettings())) as gateway:
         yield gateway
 
 
@@ -155,7 +155,7 @@ def test_a_certificate_of_ones_own(own_certificate: Path, name: str) -> None:
     """A CA that the environment names is believed."""
     with FakeGoogle(tls=own_certificate) as google:
         url = google.url.replace("localhost", "127.0.0.1")
-        with passing(url, way_of({name: str(own_certificate)})) as gateway:
+        with passing(url, read_network_settings({name: str(own_certificate)})) as gateway:
             assert [ask(gateway)[0] for _ in range(2)] == [200, 200]
         assert google.connections == 1
         assert google.asked[0].key == "the-key"
@@ -164,16 +164,19 @@ def test_a_certificate_of_ones_own(own_certificate: Path, name: str) -> None:
 @pytest.mark.parametrize("named", [{}, {"NODE_EXTRA_CA_CERTS": "/repo/no-such-file"}])
 def test_a_certificate_that_nobody_vouches_for(own_certificate: Path, named: dict[str, str]) -> None:
     """A certificate of unknown origin gets no request, and the fault says what to do."""
-    with FakeGoogle(tls=own_certificate) as google, passing(google.url, way_of(named)) as gateway:
+    with (
+        FakeGoogle(tls=own_certificate) as google,
+        passing(google.url, read_network_settings(named)) as gateway,
+    ):
         fault = fault_of(gateway)
         assert google.asked == []
-    assert fault.startswith("tls: localhost:") and "NODE_EXTRA_CA_CERTS" in fault
+    assert fault.startswith("tls: the certificate of localhost:") and "NODE_EXTRA_CA_CERTS" in fault
 
 
 def test_a_certificate_of_another_host(own_certificate: Path) -> None:
     """A certificate for another name gets no request."""
-    way = way_of({"SSL_CERT_FILE": str(own_certificate)})
-    with FakeGoogle(tls=own_certificate) as google, passing(google.url, way) as gateway:
+    network = read_network_settings({"SSL_CERT_FILE": str(own_certificate)})
+    with FakeGoogle(tls=own_certificate) as google, passing(google.url, network) as gateway:
         assert "localhost" in fault_of(gateway)
         assert google.asked == []
 
@@ -197,19 +200,19 @@ def test_no_tls_where_it_should_be() -> None:
 
 def test_certificates_that_cannot_be_read(own_certificate: Path) -> None:
     """A file of certificates that is not there is said to be the trouble."""
-    way = way_of({"SSL_CERT_FILE": "/repo/no-such-file"})
-    with FakeGoogle(tls=own_certificate) as google, passing(google.url, way) as gateway:
+    network = read_network_settings({"SSL_CERT_FILE": "/repo/no-such-file"})
+    with FakeGoogle(tls=own_certificate) as google, passing(google.url, network) as gateway:
         assert fault_of(gateway).startswith("tls: the CA certificates cannot be read")
 
 
 # Proxies.
 
 
-def through(proxy: FakeProxy, google: FakeGoogle, user: str = "", **more: str) -> tuple[str, Way]:
+def through(proxy: FakeProxy, google: FakeGoogle, user: str = "", **more: str) -> tuple[str, NetworkSettings]:
     """A base URL with a name that the proxy alone knows."""
     proxy.leads_to[f"api.test:{google.port}"] = ("127.0.0.1", google.port)
-    way = way_of({"HTTPS_PROXY": proxy.url.replace("://", f"://{user}"), **more})
-    return f"{google.url.partition(':')[0]}://api.test:{google.port}", way
+    network = read_network_settings({"HTTPS_PROXY": proxy.url.replace("://", f"://{user}"), **more})
+    return f"{google.url.partition(':')[0]}://api.test:{google.port}", network
 
 
 @pytest.mark.parametrize("tls", [False, True])
@@ -223,8 +226,8 @@ def test_a_proxy(own_certificate: Path, tmp_path: Path, tls: bool, tls_to_proxy:
         FakeGoogle(tls=own_certificate if tls else None) as google,
         FakeProxy(user="me:p@ss", tls=of_proxy if tls_to_proxy else None) as proxy,
     ):
-        url, way = through(proxy, google, "me:p%40ss@", SSL_CERT_FILE=str(both))
-        with passing(url, way) as gateway:
+        url, network = through(proxy, google, "me:p%40ss@", SSL_CERT_FILE=str(both))
+        with passing(url, network) as gateway:
             assert [ask(gateway)[0] for _ in range(2)] == [200, 200]
         assert proxy.asked == [f"api.test:{google.port}"]
         assert google.connections == 1
@@ -245,8 +248,8 @@ def test_a_proxy_that_is_not_there() -> None:
     """A proxy that cannot be reached is told as such, and the API is not asked past it."""
     with FakeGoogle() as google:
         with FakeProxy() as proxy:
-            url, way = through(proxy, google)
-        with passing(url, way) as gateway:
+            url, network = through(proxy, google)
+        with passing(url, network) as gateway:
             assert fault_of(gateway).startswith("proxy: no connection to the proxy localhost:")
         assert google.asked == []
 
@@ -254,6 +257,6 @@ def test_a_proxy_that_is_not_there() -> None:
 def test_a_proxy_that_is_none() -> None:
     """A server that answers something else is told as no proxy."""
     with FakeGoogle([Fault("garbage")]) as google:
-        way = way_of({"HTTPS_PROXY": google.url})
-        with passing("http://api.test", way) as gateway:
+        network = read_network_settings({"HTTPS_PROXY": google.url})
+        with passing("http://api.test", network) as gateway:
             assert fault_of(gateway).startswith("proxy: the proxy 127.0.0.1:")

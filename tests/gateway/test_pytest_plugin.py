@@ -90,7 +90,7 @@ def test_a_cassette_that_is_not_there(tmp_path: Path) -> None:
     """The test fails with the command that records it."""
     done = run_theirs(tmp_path)
     assert done.returncode == 1
-    assert "there is no cassette" in done.stdout
+    assert "does not exist" in done.stdout
     assert 'pytest --geminids-record "test_theirs.py::test_it[a/b]"' in done.stdout
     assert "1 failed, 1 passed" in done.stdout
 

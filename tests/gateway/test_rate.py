@@ -14,7 +14,7 @@ def _departures(rate: Rate, pauses: list[float]) -> list[float]:
     for pause in pauses:
         now += pause
         now += rate.wait(now)
-        rate.left(now)
+        rate.record(now)
         left.append(now)
     return left
 
@@ -45,7 +45,7 @@ def test_a_few_may_leave_at_once() -> None:
 def test_those_before_are_waited_for() -> None:
     """The third in a queue knows when its turn is."""
     rate = Rate(6)
-    rate.left(0.0)
+    rate.record(0.0)
     assert [rate.wait(0.0, before) for before in range(3)] == [10.0, 20.0, 30.0]
 
 
@@ -55,9 +55,9 @@ def test_another_rate_forgets_nothing(rates: list[int]) -> None:
     """Runs that name other rates in turn send no more than the highest of them allows."""
     now, left, rate = 0.0, [], Rate(rates[0])
     for per_minute in rates * 3:
-        rate = rate.changed(per_minute)
+        rate = rate.with_limit(per_minute)
         now += rate.wait(now)
-        rate.left(now)
+        rate.record(now)
         left.append(now)
     for first, later in zip(left, left[max(rates) :], strict=False):
         assert later - first >= 60.0 - 1e-6

@@ -19,10 +19,10 @@ from geminids.gateway.cassette.cassette import load_cassette
 from geminids.gateway.cassette.recording import Recording
 from geminids.gateway.cassette.replay import Replaying
 from geminids.gateway.forward.credential import ApiKey, CliLogin, Credential, VertexCredentials
-from geminids.gateway.forward.forward import Passing
-from geminids.gateway.forward.network_settings import Way
+from geminids.gateway.forward.forward import Forwarding
+from geminids.gateway.forward.network_settings import NetworkSettings
 from geminids.gateway.lease import Lease
-from geminids.gateway.messages import Answered, Told
+from geminids.gateway.messages import Answered, GatewayMessage
 from geminids.gateway.registry import OpenLease, open_lease
 from geminids.gateway.request import Api
 from geminids.gateway.upstream import Upstream
@@ -47,7 +47,7 @@ def google_of(sign_in: str, folder: Path) -> FakeGoogle:
 
 def credential_of(google: FakeGoogle) -> Credential:
     if isinstance(google, FakeVertexProject):
-        return VertexCredentials(google.project, google.location, google.env, Way())
+        return VertexCredentials(google.project, google.location, google.env, NetworkSettings())
     return CliLogin() if isinstance(google, FakeCodeAssist) else ApiKey(KEY)
 
 
@@ -59,7 +59,7 @@ class Cli:
         self._folder = folder
         self.others: set[str] = set()
 
-    def run(self, name: str, sign_in: str, upstream: Upstream, told: Callable[[Told], None]) -> str:
+    def run(self, name: str, sign_in: str, upstream: Upstream, told: Callable[[GatewayMessage], None]) -> str:
         api: Api = "code_assist" if sign_in == "account" else "vertex"
         home, cwd = self._folder / name / "home", self._folder / name / "work"
         (home / ".gemini").mkdir(parents=True)
@@ -96,10 +96,10 @@ def test_a_run_its_record_and_its_replay(
 ) -> None:
     """Requests and tokens are what the API served. The cassette has no secret, and replays the run without the API.
     Of other servers only an account's CLI asks, who the user is and (telemetry) that it was started."""
-    told: list[Told] = []
+    told: list[GatewayMessage] = []
     cli, path = Cli(release, installs, tmp_path), tmp_path / "c.jsonl"
     with google_of(sign_in, tmp_path) as google:
-        recording = Recording(Passing(google.url, credential_of(google), Way()), path)
+        recording = Recording(Forwarding(google.url, credential_of(google), NetworkSettings()), path)
         assert cli.run("first", sign_in, recording, told.append) == "all listed"
         recording.close()
     served = [asked for asked in google.asked if asked.usage]

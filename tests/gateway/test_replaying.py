@@ -82,7 +82,7 @@ def test_the_same_request_twice(tmp_path: Path) -> None:
     assert isinstance(first[0], Head)
     assert first[0].status == 429
     assert "now" in text_of(second)
-    with pytest.raises(Mismatch, match="the same as number 2, which has been replayed already"):
+    with pytest.raises(Mismatch, match="it equals number 2, which has been replayed already"):
         heard(replay, said("a"))
 
 
@@ -193,7 +193,9 @@ def test_another_release(tmp_path: Path) -> None:
         assert answer in text_of(heard(replay, asked(body, path)))
     (remark,) = replay.remarks
     assert heard_of == [remark]
-    assert "another model and system instruction than the cassette (it was made on CLI 0.61.0)" in remark
+    assert (
+        "differs from the cassette (recorded with CLI 0.61.0) in its model and system instruction" in remark
+    )
 
 
 def test_the_same_in_all_goes_first(tmp_path: Path) -> None:
@@ -259,10 +261,10 @@ def test_beyond_the_end(tmp_path: Path) -> None:
     """When all has been replayed, a further request is a mismatch that says so."""
     replay = Replaying(cassette(tmp_path, script("x"), said("a")))
     heard(replay, said("a"))
-    with pytest.raises(Mismatch, match=r"nothing is left in it \(of 1 requests\)"):
+    with pytest.raises(Mismatch, match=r"all its answers are used \(of 1 requests\)"):
         heard(replay, said("a", "b"))
     (tmp_path / "c.jsonl").unlink()
-    with pytest.raises(Mismatch, match="there is nothing in it"):
+    with pytest.raises(Mismatch, match="it is empty"):
         heard(Replaying(cassette(tmp_path, Scripted())), said("a"))
 
 
@@ -274,8 +276,8 @@ def test_errands_that_were_not_recorded(tmp_path: Path) -> None:
     assert json.loads(answer["candidates"][0]["content"]["parts"][0]["text"]) == {"model_choice": "flash"}
     assert json.loads(text_of(heard(replay, asked(body_of(user("a")), COUNT))))["totalTokens"] > 0
     assert replay.remarks == [
-        "a side request of the CLI is not in the cassette: answered with a stand-in",
-        "a count of tokens is not in the cassette: answered with a stand-in",
+        "a utility request of the CLI is not in the cassette: answered with a default reply",
+        "a count of tokens is not in the cassette: answered with a default reply",
     ]
     assert replay.unused == [1]
 

@@ -368,7 +368,7 @@ def test_bad_client_is_refused(client: Client, sent: bytes) -> None:
         with socket.create_connection(("127.0.0.1", gateway.port), timeout=10) as raw:
             raw.sendall(sent)
             assert raw.recv(1000).startswith(b"HTTP/1.1 400 ")
-        assert "does not speak HTTP" in gateway.errors[0]
+        assert "invalid HTTP" in gateway.errors[0]
         assert client.ask(gateway)[0] == 200
 
 
@@ -447,7 +447,7 @@ def test_close_at_once() -> None:
     gateway.close()
     gateway.start().close()
     assert gateway.errors == []
-    with pytest.raises(GeminidsError, match="started already"):
+    with pytest.raises(GeminidsError, match="already started"):
         gateway.start()
 
 
@@ -459,7 +459,7 @@ def test_taken_port() -> None:
 
 def test_not_started() -> None:
     """The address of a gateway that has not been started is an error, not a guess."""
-    with pytest.raises(GeminidsError, match="not been started"):
+    with pytest.raises(GeminidsError, match="not started"):
         _ = Gateway().url
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from geminids.gateway import Reply, Script
 from geminids.gateway.lease import Lease
-from geminids.gateway.limits.rate_limiter import Pace
+from geminids.gateway.limits.rate_limiter import RateLimiter
 from geminids.gateway.registry import open_lease
 from geminids.gateway.script.scripted import Scripted
 
@@ -49,29 +49,31 @@ def test_a_request_is_there_until_its_end(begins: bool) -> None:
     opened.begin()
     asking = threading.Thread(target=ask, args=(opened,))
     asking.start()
-    assert soon(lambda: lease.now() and (not begins or lease.now()[0].first is not None))
-    (seen,) = lease.now()
+    assert soon(lambda: lease.in_flight() and (not begins or lease.in_flight()[0].first is not None))
+    (seen,) = lease.in_flight()
     assert (seen.number, seen.model, seen.attempt) == (1, "gemini-test", 1)
     assert soon(lambda: seen.left is not None)
     assert (seen.last is not None) is begins
     asking.join(20)
-    assert soon(lambda: lease.now() == [])
+    assert soon(lambda: lease.in_flight() == [])
     opened.close()
 
 
 def test_one_that_is_held_back_says_why_and_how_long() -> None:
     """The second of two where one may leave in a minute: it has not left, and it is known when it may."""
-    lease = Lease(Scripted(Script((), default=Reply(text="hi"))), lambda told: None, pace=Pace(1))
+    lease = Lease(
+        Scripted(Script((), default=Reply(text="hi"))), lambda told: None, rate_limiter=RateLimiter(1)
+    )
     opened = open_lease(lease)
     opened.begin()
     ask(opened)
     asking = threading.Thread(target=ask, args=(opened, 2))
     asking.start()
-    assert soon(lambda: lease.now() and lease.now()[0].held_until is not None)
-    (seen,) = lease.now()
+    assert soon(lambda: lease.in_flight() and lease.in_flight()[0].held_until is not None)
+    (seen,) = lease.in_flight()
     assert (seen.number, seen.left) == (2, None)
     assert seen.held_until is not None and seen.held_until - time.monotonic() > 20
-    assert seen.held_why == "1 requests a minute may leave"
+    assert seen.held_why == "the limit is 1 requests a minute"
     asking.join(20)
-    assert soon(lambda: lease.now() == []), "who goes away is no longer under way"
+    assert soon(lambda: lease.in_flight() == []), "who goes away is no longer under way"
     opened.close()

@@ -23,8 +23,8 @@ from fake_sign_ins import FakeTokenServer, FakeVertexProject, authorized_user_fi
 from geminids.errors import GeminidsError
 from geminids.gateway import Gateway, Reply
 from geminids.gateway.forward.credential import VertexCredentials
-from geminids.gateway.forward.forward import Passing
-from geminids.gateway.forward.network_settings import Way, way_of
+from geminids.gateway.forward.forward import Forwarding
+from geminids.gateway.forward.network_settings import NetworkSettings, read_network_settings
 
 STREAM = "/v1beta1/publishers/google/models/gemini-test:streamGenerateContent?alt=sse"
 BODY = json.dumps({"contents": [{"role": "user", "parts": [{"text": "hello"}]}]}).encode()
@@ -39,11 +39,13 @@ def google(tmp_path: Path) -> Iterator[FakeVertexProject]:
 
 @contextmanager
 def forwarding(
-    google: FakeVertexProject, environ: Mapping[str, str] | None = None, way: Way | None = None
+    google: FakeVertexProject,
+    environ: Mapping[str, str] | None = None,
+    network: NetworkSettings | None = None,
 ) -> Iterator[Gateway]:
     environ = google.env if environ is None else environ
-    credentials = VertexCredentials(google.project, google.location, environ, way or Way())
-    with Gateway(Passing(google.url, credentials, Way())) as gateway:
+    credentials = VertexCredentials(google.project, google.location, environ, network or NetworkSettings())
+    with Gateway(Forwarding(google.url, credentials, NetworkSettings())) as gateway:
         yield gateway
 
 
@@ -167,7 +169,7 @@ def test_sources(
     folder = tmp_path / "source"
     folder.mkdir()
     environ = source(folder, google.tokens)
-    VertexCredentials("made-up", "global", environ, Way()).check_available()
+    VertexCredentials("made-up", "global", environ, NetworkSettings()).check_available()
     with forwarding(google, environ) as gateway:
         assert ask(gateway)[0] == 200
     ((_, _, given),) = google.tokens.requests
@@ -181,8 +183,8 @@ def test_token_requests_take_the_way_of_the_run(google: FakeVertexProject, tmp_p
     with FakeProxy() as proxy:
         host, port = google.tokens.host.split(":")
         proxy.leads_to["oauth.test:80"] = (host, int(port))
-        way = way_of({"HTTPS_PROXY": proxy.url})
-        with forwarding(google, way=way) as gateway:
+        network = read_network_settings({"HTTPS_PROXY": proxy.url})
+        with forwarding(google, network=network) as gateway:
             assert ask(gateway)[0] == 200
     assert proxy.asked == ["oauth.test:80"]
 
@@ -199,8 +201,8 @@ def test_an_impersonated_service_account(google: FakeVertexProject, tmp_path: Pa
     ca = certificate(tmp_path, "iamcredentials.googleapis.com")
     with FakeGoogle(lambda request: Fault("raw", data=raw), tls=ca) as iam, FakeProxy() as proxy:
         proxy.leads_to["iamcredentials.googleapis.com:443"] = ("127.0.0.1", iam.port)
-        way = way_of({"HTTPS_PROXY": proxy.url, "SSL_CERT_FILE": str(ca)})
-        with forwarding(google, way=way) as gateway:
+        network = read_network_settings({"HTTPS_PROXY": proxy.url, "SSL_CERT_FILE": str(ca)})
+        with forwarding(google, network=network) as gateway:
             answer = ask(gateway)
             assert answer[0] == 200, answer
     assert google.asked[0].headers["authorization"] == "Bearer ya29.of-the-service-account"
@@ -422,7 +424,9 @@ def test_check_a_file(tmp_path: Path, content: str | None, word: str) -> None:
     path = tmp_path / "adc.json"
     if content is not None:
         path.write_text(content)
-    credentials = VertexCredentials("p", "l", {"GOOGLE_APPLICATION_CREDENTIALS": str(path)}, Way())
+    credentials = VertexCredentials(
+        "p", "l", {"GOOGLE_APPLICATION_CREDENTIALS": str(path)}, NetworkSettings()
+    )
     with pytest.raises(GeminidsError) as caught:
         credentials.check_available()
     assert word in caught.value.message and "gcloud" in (caught.value.hint or "")
@@ -430,7 +434,9 @@ def test_check_a_file(tmp_path: Path, content: str | None, word: str) -> None:
 
 def test_check_no_credentials(tmp_path: Path) -> None:
     """Nothing in the environment leads to credentials: refused, with what to do."""
-    credentials = VertexCredentials("p", "l", {"HOME": str(tmp_path), "NO_GCE_CHECK": "true"}, Way())
+    credentials = VertexCredentials(
+        "p", "l", {"HOME": str(tmp_path), "NO_GCE_CHECK": "true"}, NetworkSettings()
+    )
     with pytest.raises(GeminidsError, match="no Google Cloud credentials") as caught:
         credentials.check_available()
     assert "gcloud auth application-default login" in (caught.value.hint or "")
@@ -441,20 +447,20 @@ import sys
 sys.modules["google.auth"] = None
 from geminids.errors import GeminidsError
 from geminids.gateway.forward.credential import VertexCredentials
-from geminids.gateway.forward.network_settings import Way
+from geminids.gateway.forward.network_settings import NetworkSettings
 try:
-    VertexCredentials("p", "l", {"GOOGLE_APPLICATION_CREDENTIALS": sys.argv[1]}, Way()).check_available()
+    VertexCredentials("p", "l", {"GOOGLE_APPLICATION_CREDENTIALS": sys.argv[1]}, NetworkSettings()).check_available()
 except GeminidsError as error:
     print(error.message, "|", error.hint)
 """
 _LATE = """
 import sys
 from geminids.gateway.forward.credential import VertexCredentials
-from geminids.gateway.forward.forward import Passing
-from geminids.gateway.forward.network_settings import Way
-made = VertexCredentials("p", "l", {"GOOGLE_APPLICATION_CREDENTIALS": sys.argv[1]}, Way())
+from geminids.gateway.forward.forward import Forwarding
+from geminids.gateway.forward.network_settings import NetworkSettings
+made = VertexCredentials("p", "l", {"GOOGLE_APPLICATION_CREDENTIALS": sys.argv[1]}, NetworkSettings())
 made.check_available()
-Passing("https://api.test", made, Way())
+Forwarding("https://api.test", made, NetworkSettings())
 print(sorted({"google.auth", "google.oauth2", "anyio", "asyncio", "h11", "requests"} & set(sys.modules)))
 """
 
@@ -483,7 +489,7 @@ def test_google_auth(tmp_path: Path, program: str, printed: str) -> None:
 def test_names_that_cannot_be_in_a_url(project: str, location: str) -> None:
     """Project and location are part of the path: anything else than a name is refused."""
     with pytest.raises(GeminidsError):
-        VertexCredentials(project, location, {}, Way())
+        VertexCredentials(project, location, {}, NetworkSettings())
 
 
 def test_nothing_secret_is_shown(google: FakeVertexProject) -> None:

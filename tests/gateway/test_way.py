@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from geminids.errors import GeminidsError
-from geminids.gateway.forward.network_settings import Address, Proxy, Way, read_base_url, way_of
+from geminids.gateway.forward.network_settings import (
+    Address,
+    NetworkSettings,
+    Proxy,
+    read_base_url,
+    read_network_settings,
+)
 
 API = Address("api.test", 443, tls=True)
 PROXY = Proxy(Address("proxy.test", 3128, tls=False))
@@ -31,22 +37,22 @@ URL = "http://proxy.test:3128"
 )
 def test_the_proxy(environ: dict[str, str], proxy: Proxy | None) -> None:
     """One proxy for every URL: the first of the four variables that says something."""
-    assert way_of(environ).proxy == proxy
-    assert way_of(environ).proxy_to(API) == proxy
+    assert read_network_settings(environ).proxy == proxy
+    assert read_network_settings(environ).proxy_to(API) == proxy
 
 
 @pytest.mark.parametrize("url", ["socks5://proxy.test:1080", "http://", "http://proxy.test:port"])
 def test_no_proxy_that_can_be_used(url: str) -> None:
     """A proxy that the CLI could not use either is an error with a hint, before anything is sent."""
     with pytest.raises(GeminidsError, match="proxy"):
-        way_of({"HTTPS_PROXY": url})
+        read_network_settings({"HTTPS_PROXY": url})
 
 
 def test_a_password_is_not_shown() -> None:
     """Neither a proxy's own text nor an error shows its password."""
-    assert "secret" not in repr(way_of({"HTTPS_PROXY": "http://u:secret@proxy.test"}))
+    assert "secret" not in repr(read_network_settings({"HTTPS_PROXY": "http://u:secret@proxy.test"}))
     with pytest.raises(GeminidsError) as caught:
-        way_of({"HTTPS_PROXY": "socks5://u:secret@proxy.test"})
+        read_network_settings({"HTTPS_PROXY": "socks5://u:secret@proxy.test"})
     assert "secret" not in str(caught.value)
 
 
@@ -71,26 +77,28 @@ def test_a_password_is_not_shown() -> None:
 )
 def test_no_proxy(spared: str, direct: bool) -> None:
     """Names, whole domains, ports and the star, as undici and curl read them."""
-    assert (way_of({"HTTPS_PROXY": URL, "NO_PROXY": spared}).proxy_to(API) is None) == direct
+    assert (read_network_settings({"HTTPS_PROXY": URL, "NO_PROXY": spared}).proxy_to(API) is None) == direct
 
 
 def test_the_upper_case_no_proxy_counts() -> None:
     """`NO_PROXY` counts before `no_proxy`, even when it is empty: so does the CLI."""
-    assert way_of({"HTTPS_PROXY": URL, "NO_PROXY": "", "no_proxy": "*"}).proxy_to(API) == PROXY
-    assert way_of({"HTTPS_PROXY": URL, "no_proxy": "*"}).proxy_to(API) is None
+    assert read_network_settings({"HTTPS_PROXY": URL, "NO_PROXY": "", "no_proxy": "*"}).proxy_to(API) == PROXY
+    assert read_network_settings({"HTTPS_PROXY": URL, "no_proxy": "*"}).proxy_to(API) is None
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost", "api.localhost"])
 def test_this_machine_needs_no_proxy(host: str) -> None:
     """An API on this machine is never looked for on another."""
-    assert way_of({"HTTPS_PROXY": URL}).proxy_to(Address(host, 80, tls=False)) is None
+    assert read_network_settings({"HTTPS_PROXY": URL}).proxy_to(Address(host, 80, tls=False)) is None
 
 
 def test_certificates() -> None:
     """Python's variables take the place of the system's certificates, Node's adds to them."""
     environ = {"SSL_CERT_FILE": "/repo/a", "SSL_CERT_DIR": "/repo/b", "NODE_EXTRA_CA_CERTS": "/repo/c"}
-    assert way_of(environ) == Way(ca_file="/repo/a", ca_folder="/repo/b", more_ca="/repo/c")
-    assert way_of(dict.fromkeys(environ, "")) == Way()
+    assert read_network_settings(environ) == NetworkSettings(
+        ca_file="/repo/a", ca_folder="/repo/b", more_ca="/repo/c"
+    )
+    assert read_network_settings(dict.fromkeys(environ, "")) == NetworkSettings()
 
 
 @pytest.mark.parametrize(
@@ -118,6 +126,6 @@ def test_no_base_urls(url: str) -> None:
 
 def test_names_of_addresses() -> None:
     """An IPv6 host has its brackets again; the usual port is left out of `Host`."""
-    assert Address("::1", 80, tls=False).named == "[::1]:80"
+    assert Address("::1", 80, tls=False).host_and_port == "[::1]:80"
     assert API.host_header == "api.test"
     assert Address("api.test", 80, tls=True).host_header == "api.test:80"

@@ -472,8 +472,8 @@ def test_fifty_leases_at_once(world: Any, soon: Any) -> None:
     import http.client
 
     from geminids.gateway.forward.credential import ApiKey
-    from geminids.gateway.forward.forward import Passing
-    from geminids.gateway.forward.network_settings import Way
+    from geminids.gateway.forward.forward import Forwarding
+    from geminids.gateway.forward.network_settings import NetworkSettings
     from geminids.gateway.lease import Lease
     from geminids.gateway.messages import Answered
     from geminids.gateway.registry import open_lease
@@ -498,7 +498,7 @@ def test_fifty_leases_at_once(world: Any, soon: Any) -> None:
 
     with FakeGoogle(script, with_key=KEY) as google:
         leases = [
-            open_lease(Lease(Passing(google.url, ApiKey(KEY), Way()), told[number].append))
+            open_lease(Lease(Forwarding(google.url, ApiKey(KEY), NetworkSettings()), told[number].append))
             for number in range(50)
         ]
         try:

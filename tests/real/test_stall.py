@@ -207,7 +207,7 @@ def test_a_request_that_is_held_back(world: Any) -> None:
     stall = seen.first
     assert (stall.cause, stall.request) == ("held", 2)
     assert stall.next_s is not None and stall.next_s > 20
-    assert seen.message.endswith("more: 1 requests a minute may leave")
+    assert seen.message.endswith("more: the limit is 1 requests a minute")
     assert -0.5 < seen.late < 2
 
 

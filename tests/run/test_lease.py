@@ -118,7 +118,7 @@ def test_a_key_that_the_gateway_read_itself(leases: Callable[..., RunLease], tmp
 @pytest.mark.parametrize(
     ("route", "fields", "message"),
     [
-        (Route(kind="gateway", sign_in="api_key", key="two words"), {}, "characters that no key has"),
+        (Route(kind="gateway", sign_in="api_key", key="two words"), {}, "invalid characters"),
         (Route(kind="gateway", sign_in="api_key", key=KEY, base_url="ftp://x"), {}, "base URL"),
         (BY_KEY, {"key_from": "file:/nowhere/key"}, "key_from"),
         (Route(kind="gateway"), {"replay": "/nowhere/talk.jsonl"}, "cassette"),

@@ -37,8 +37,8 @@ def test_what_is_on_its_way_counts() -> None:
     refusal = _refused(budget)
     assert refusal.kind == "over_budget"
     assert refusal.message == (
-        "the budget of this batch has no room for another request: "
-        "0 of 1 requests spent, 1 held by requests on their way"
+        "another request would exceed the budget of this batch: "
+        "0 of 1 requests spent, 1 reserved for requests in flight"
     )
 
 
@@ -59,7 +59,7 @@ def test_the_input_must_fit_before_a_request_leaves() -> None:
     """A request of 100 tokens leaves where 100 are left, and not where 99 are."""
     assert isinstance(Budget(tokens=100).take(_MODEL, 400), Hold)
     refusal = _refused(Budget(tokens=99))
-    assert "0 of 99 tokens spent, and this one takes 100 at least" in refusal.message
+    assert "0 of 99 tokens spent, this request needs at least 100" in refusal.message
 
 
 def test_an_answer_costs_what_it_told() -> None:
@@ -113,7 +113,7 @@ def test_dollars_are_exact() -> None:
     budget = Budget(dollars=0.3, prices=_A_DOLLAR_A_THOUSAND)
     for _ in range(3):
         _taken(budget).settle(_MODEL, Counts(input=100))
-    assert "$0.30 of $0.30 spent, and this one takes $0.10 at least" in _refused(budget).message
+    assert "$0.30 of $0.30 spent, this request needs at least $0.10" in _refused(budget).message
 
 
 def test_dollars_without_a_price_are_refused() -> None:
@@ -144,7 +144,7 @@ def test_dollars_go_by_list_price() -> None:
     refusal = budget.take("gemini-2.5-flash", 4)
     assert isinstance(refusal, BudgetRefusal)
     assert (
-        refusal.message.startswith("the budget of this batch has no room")
+        refusal.message.startswith("another request would exceed the budget of this batch")
         and "$0.30 of $0.30" in refusal.message
     )
 

@@ -120,7 +120,7 @@ def test_the_refusal_names_the_day(tmp_path: Path) -> None:
     refusal = budget.take(_MODEL, 4)
     assert isinstance(refusal, BudgetRefusal) and refusal.kind == "over_budget"
     assert (
-        refusal.message.startswith("the budget of the day has no room")
+        refusal.message.startswith("another request would exceed the budget of the day")
         and "1 of 1 requests" in refusal.message
     )
 
@@ -173,7 +173,7 @@ def test_a_ledger_that_cannot_be_kept_stops_the_run(tmp_path: Path) -> None:
     budget = _budget(tmp_path, requests=3)
     budget.file.mkdir(parents=True)
     refusal = budget.take(_MODEL, 4)
-    assert isinstance(refusal, BudgetRefusal) and refusal.kind == "unkept"
+    assert isinstance(refusal, BudgetRefusal) and refusal.kind == "unwritable"
     assert str(budget.file) in refusal.message
 
 

@@ -16,7 +16,7 @@ from genai_prices import Usage
 from genai_prices.data_snapshot import get_snapshot
 
 from geminids.spending import list_prices
-from geminids.spending.list_prices import asked, listed_rates
+from geminids.spending.list_prices import library_prices, listed_rates
 from geminids.spending.table import Rates
 
 _LOOK = """
@@ -48,10 +48,10 @@ def look(home: Path, *names: str) -> tuple[list[str], bool]:
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder of ours with nothing in it, and nothing remembered in this process either."""
     monkeypatch.setenv("GEMINIDS_HOME", str(tmp_path / "geminids"))
-    list_prices.forget()
+    list_prices.clear_cache()
     list_prices._steps.cache_clear()
     yield tmp_path / "geminids"
-    list_prices.forget()
+    list_prices.clear_cache()
     list_prices._steps.cache_clear()
 
 
@@ -64,15 +64,15 @@ def file(home: Path) -> Path:
 
 def again() -> None:
     """Ask for a price, as a process that has just begun."""
-    list_prices.forget()
+    list_prices.clear_cache()
     list_prices._steps.cache_clear()
     assert str(listed_rates("gemini-2.5-pro", 300_000, _DAYS[0])) == _PRO
 
 
 def is_taken() -> bool:
     """Whether the file is believed by a process that has just begun."""
-    list_prices.forget()
-    return list_prices.recall("gemini-2.5-pro") is not None
+    list_prices.clear_cache()
+    return list_prices.stored_prices("gemini-2.5-pro") is not None
 
 
 def by_library(name: str, size: int, day: date) -> Rates | None:
@@ -103,9 +103,9 @@ def test_agrees_with_the_library(home: Path) -> None:
             if start := getattr(line.constraint, "start_date", None):
                 days |= {start, date.fromordinal(start.toordinal() - 1)}
     listed_rates("gemini-2.5-pro", 0, _DAYS[0])
-    list_prices.forget()
+    list_prices.clear_cache()
     for model in google.models:
-        assert list_prices.recall(model.id) == (asked(model.id),)
+        assert list_prices.stored_prices(model.id) == (library_prices(model.id),)
         for day in days:
             for size in _SIZES:
                 assert listed_rates(model.id, size, day) == by_library(model.id, size, day), (model.id, day)
@@ -190,10 +190,10 @@ def test_names_do_not_pile_up(home: Path) -> None:
     """What anybody has written into session files as a model's name cannot make the file grow without end."""
     listed_rates("gemini-2.5-pro", 0, _DAYS[0])
     for number in range(40):
-        list_prices.remember({f"made-up-{number}-{at}": None for at in range(40)})
-    list_prices.remember({"x" * 10_000: None})
+        list_prices.store_prices({f"made-up-{number}-{at}": None for at in range(40)})
+    list_prices.store_prices({"x" * 10_000: None})
     assert (home / "prices" / "listed").stat().st_size < 60_000
-    assert list_prices.recall("gemini-2.5-pro") is not None
+    assert list_prices.stored_prices("gemini-2.5-pro") is not None
 
 
 def test_prices_of_this_process(home: Path) -> None:

@@ -8,7 +8,7 @@ import time
 
 import msgspec
 
-from geminids.spending.token_estimate import BYTES_A_TOKEN, counted_bytes
+from geminids.spending.token_estimate import BYTES_PER_TOKEN, counted_bytes
 
 
 def _request(*parts: object) -> bytes:
@@ -30,7 +30,7 @@ def test_a_picture_counts_the_same_whatever_its_size() -> None:
     """Three kilobytes or three megabytes: 258 tokens, and not their base64."""
     assert counted_bytes(_request(_picture(3_000))) == counted_bytes(_request(_picture(3_000_000)))
     one, two = (counted_bytes(_request(*[_picture(3_000)] * n)) for n in (1, 2))
-    assert 258 <= (two - one) / BYTES_A_TOKEN < 258 + 20
+    assert 258 <= (two - one) / BYTES_PER_TOKEN < 258 + 20
 
 
 def test_the_order_of_a_pictures_fields_does_not_matter() -> None:

@@ -65,12 +65,12 @@ def test_a_subagent_is_shown_by_what_it_does(events: Any) -> None:
 
 def test_a_request_that_is_held_back_is_told_as_long_as_it_is(events: Any) -> None:
     """Why it waits, and not that the model thinks; after that time it does, and so it does when a word comes."""
-    text = "request 4 waits 3.0 s: 20 requests a minute may leave"
+    text = "request 4 waits 3.0 s: the limit is 20 requests a minute"
     notice = events.notice("info", "waiting", text, wait_s=3.0)
     status = Status(0.0)
     for at, event in [(1.0, events.started()), (2.0, notice)]:
         status.update(event, at)
-    assert status.activity(4.0) == RunActivity("waiting: 20 requests a minute may leave", 2.0)
+    assert status.activity(4.0) == RunActivity("waiting: the limit is 20 requests a minute", 2.0)
     assert status.activity(5.5) == RunActivity("thinking", 3.5)
     status.update(notice, 6.0)
     status.update(events.text("a"), 6.5)

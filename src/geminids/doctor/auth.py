@@ -62,11 +62,11 @@ def gateway(context: CheckContext) -> Check:
         return Check("gateway", "warning", route_text(route), hint)
     if route.sign_in == "vertex_credentials":
         from geminids.gateway.forward.credential import VertexCredentials
-        from geminids.gateway.forward.network_settings import way_of
+        from geminids.gateway.forward.network_settings import read_network_settings
 
         try:
-            way = way_of(signed.env)
-            VertexCredentials(route.project, route.location, signed.env, way).check_available()
+            network = read_network_settings(signed.env)
+            VertexCredentials(route.project, route.location, signed.env, network).check_available()
         except GeminidsError as error:
             return Check("gateway", "error", error.message, error.hint)
     return Check("gateway", "ok", route_text(route))

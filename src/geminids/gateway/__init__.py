@@ -1,4 +1,4 @@
-"""A Gemini API on 127.0.0.1 between the CLI and whoever answers: a script, Google, or a cassette."""
+"""A Gemini API on 127.0.0.1. A script, a cassette or Google's API answers its requests."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    # Late: pytest imports this package at every start, for the plugin in it.
+    # Import late: pytest imports this package at every start, because it contains a plugin.
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -1,4 +1,4 @@
-"""A lease: one run's right to use the gateway, with the token that proves it and the terms that it is under."""
+"""A lease: the right of one run or chat to use the gateway, with its token, budgets and limits."""
 
 from __future__ import annotations
 
@@ -8,61 +8,64 @@ from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from geminids.gateway.messages import Halt, Tell, Told, UnderWay
+from geminids.gateway.messages import GatewayMessage, Halt, InFlightRequest, OnMessage
 from geminids.gateway.request import TOKEN_PREFIX, Api
 from geminids.gateway.upstream import Upstream
 
 if TYPE_CHECKING:
     from geminids.gateway.limits.activity import Activity
-    from geminids.gateway.limits.rate_limiter import Pace
+    from geminids.gateway.limits.rate_limiter import RateLimiter
     from geminids.spending.budget import BaseBudget
 
 __all__ = ["TOKEN_PREFIX", "Lease", "Leases"]
 
 
 class Lease:
-    """What one run, or one chat, may ask for through the gateway. `token` is worth nothing once it is closed."""
+    """The limits and the state of one run or chat at the gateway. `token` is invalid once the lease
+    is closed."""
 
     def __init__(
         self,
         upstream: Upstream,
-        tell: Tell,
+        on_message: OnMessage,
         *,
         budgets: Sequence[BaseBudget] = (),
-        pace: Pace | None = None,
+        rate_limiter: RateLimiter | None = None,
         wake: Callable[[], None] | None = None,
         only_models: Sequence[str] = (),
         api: Api = "gemini",
     ) -> None:
-        """`api`: the form of the API that the run's sign-in uses; requests of another form are refused."""
+        """`api`: the form of the API that the run's sign-in uses; requests of another form are
+        refused."""
         self.token = TOKEN_PREFIX + os.urandom(24).hex()
         self.upstream = upstream
         self.budgets = tuple(budgets)
-        self.pace = pace
+        self.rate_limiter = rate_limiter
         self.only_models = tuple(only_models)
         self.api = api
         self.halted: Halt | None = None
         self.activity: Activity | None = None
-        """What the CLI does with its requests; made by the first one."""
+        """Recognises repeats, fallbacks and so on. The first request creates it."""
         self.turns = 0
-        """How many turns of the main conversation were asked for."""
+        """Number of turns of the main conversation that were requested."""
         self.paid = self._unpaid = 0
-        """How many paid requests have come; each has its number from 1."""
-        self.under_way = 0
-        """How many of them have not come to their end."""
-        self.requests: dict[int, UnderWay] = {}
-        """Those that have not come to their end, by their numbers; to be read from any thread (see `now`)."""
+        """Number of paid requests received; they are numbered from 1."""
+        self.in_flight_count = 0
+        """Number of requests that have not ended."""
+        self.requests: dict[int, InFlightRequest] = {}
+        """Requests that have not ended, by number. Read them with `in_flight` from other
+        threads."""
         self.attempts: dict[int, int] = {}
-        """How often each request that has failed was tried, by the digest of its body."""
-        self._tell = tell
+        """Number of attempts of each request that has failed, by the digest of its body."""
+        self._on_message = on_message
         self._wake = wake
 
     def begin_turn(self) -> None:
-        """A new prompt of a chat: what was asked before is not repeated by it."""
+        """Start a new prompt of a chat: later requests are not compared with those before it."""
         self.activity = None
 
     def next_number(self, *, is_paid: bool) -> int:
-        """The number of a request: from 1 for what is paid, from -1 downwards for the rest."""
+        """The number of a request: paid requests count up from 1, all others down from -1."""
         if is_paid:
             self.paid += 1
             return self.paid
@@ -70,34 +73,37 @@ class Lease:
         return -self._unpaid
 
     def wake(self) -> None:
-        """A request has come to its end: whoever waits for the last one looks again."""
+        """Notify the run that a request has ended: it may be waiting for the last one."""
         if self._wake is not None:
             self._wake()
 
-    def tell(self, told: Told) -> None:
-        if isinstance(told, Halt):
-            self.halted = self.halted or told
-        self._tell(told)
+    def report(self, message: GatewayMessage) -> None:
+        """Send a message to the run. A `Halt` also stops all later requests."""
+        if isinstance(message, Halt):
+            self.halted = self.halted or message
+        self._on_message(message)
 
-    def now(self) -> list[UnderWay]:
-        """What is under way, the oldest first; waits for nobody."""
-        # One step for the interpreter: the gateway's thread cannot change the dictionary in the middle of it.
+    def in_flight(self) -> list[InFlightRequest]:
+        """Requests that have not ended, oldest first. Takes no lock."""
+        # `list` is atomic: the gateway's thread cannot change the dictionary meanwhile.
         return list(self.requests.values())
 
     def renew(self) -> None:
-        """The gateway has died, and there is another: nobody has ended what was under way at the old one."""
-        self.under_way = 0
+        """Move to a new gateway after the old one died: the requests in flight at the old one are
+        dropped."""
+        self.in_flight_count = 0
         self.requests.clear()
         if self.halted is not None and self.halted.kind == "gone":
             self.halted = None
 
     def serves(self, model: str | None) -> bool:
-        """Whether requests to this model may pass."""
-        return not self.only_models or any(fnmatchcase(model or "", one) for one in self.only_models)
+        """Whether `only_models` allows requests to this model."""
+        return not self.only_models or any(fnmatchcase(model or "", pattern) for pattern in self.only_models)
 
 
 class Leases:
-    """The leases that are open, by their tokens; asked from the gateway's thread, changed from any."""
+    """The open leases by token. The gateway's thread looks them up; any thread may add and remove
+    them."""
 
     def __init__(self) -> None:
         self._by_token: dict[str, Lease] = {}
@@ -108,13 +114,14 @@ class Leases:
             self._by_token[lease.token] = lease
 
     def remove(self, lease: Lease) -> int:
-        """Take a lease out; say how many are left."""
+        """Remove a lease and return how many are left."""
         with self._lock:
             self._by_token.pop(lease.token, None)
             return len(self._by_token)
 
     def find(self, token: str | None) -> Lease | None:
-        # A dictionary finds by hash: how long that takes says nothing about how much of a guess was right.
+        # A dictionary looks up by hash, so the time it takes does not reveal how much of a guess
+        # was right.
         return self._by_token.get(token) if token else None
 
     def all(self) -> list[Lease]:

@@ -1,4 +1,4 @@
-"""What the gateway reports to a run about its requests, as plain values."""
+"""The messages that the gateway sends to a run about its requests."""
 
 from __future__ import annotations
 
@@ -15,30 +15,31 @@ __all__ = [
     "Answered",
     "Finding",
     "FindingCode",
+    "GatewayMessage",
     "Halt",
     "HaltKind",
+    "InFlightRequest",
+    "OnMessage",
     "Remark",
     "RequestRole",
-    "Tell",
-    "Told",
-    "UnderWay",
     "Waiting",
 ]
 
 RequestRole = Literal[
     "main", "router", "compression", "loop_check", "search", "fetch", "subagent", "nested", "other"
 ]
-HaltKind = Literal["over_budget", "model", "mismatch", "gone", "unkept"]
+HaltKind = Literal["over_budget", "model", "mismatch", "gone", "unwritable"]
 
 
 class Answered(msgspec.Struct, frozen=True, kw_only=True):
-    """A request came to its end, well or not.
+    """A request has ended, successfully or not.
 
-    `attempt` counts how often the same request was sent after failures; `body` is a digest of what was asked, the same
-    for each of them. `repeat`: it repeats an earlier request. `turn` counts the turns of the
-    main conversation that were asked for up to then. `counts` is None if the answer ended without final usage.
-    `fault` says what went wrong between gateway and API; `whole` is false if the answer was cut, by either side. `sent`
-    is false if the API never got it: no connection, no sign-in, or held back by us.
+    `attempt` counts the attempts of the same request after failures; `body` is the digest of its
+    body, the same for all attempts. `repeat`: it repeats an earlier request. `turn` counts the
+    turns of the main conversation up to this request. `counts` is None if the answer ended without
+    final usage. `fault` describes an error between the gateway and the API. `whole` is false if
+    either side cut the answer off. `sent` is false if the request never reached the API: no
+    connection, no sign-in, or stopped by the gateway.
     """
 
     number: int
@@ -61,7 +62,7 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
     whole: bool
     sent: bool = True
     held: bool = False
-    """It came too early for `requests_per_minute`, and we answered it with 429 ourselves."""
+    """The gateway itself answered with 429, because the request exceeded `requests_per_minute`."""
     fault: str | None = None
     error: str | None = None
     retry_after: float | None = None
@@ -72,7 +73,7 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True):
-    """A request is held back for so many seconds, and why."""
+    """The gateway delays a request for `seconds`, for `reason`."""
 
     number: int
     seconds: float
@@ -83,8 +84,8 @@ FindingCode = Literal["repeat", "fallback", "loop_recovery", "compression", "dis
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """Something that the CLI did unseen, recognised by its requests. `request` is the number of the request that it is
-    about."""
+    """Something that the CLI did without reporting it, recognised by its requests. `request` is the
+    number of the request that it is about."""
 
     code: FindingCode
     request: int
@@ -92,29 +93,32 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Remark(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that the run shall know, and that changes nothing; `code` is its notice's."""
+    """Information for the run that changes nothing. `code` is the code of the notice made from
+    it."""
 
     code: str
     text: str
 
 
 class Halt(msgspec.Struct, frozen=True, kw_only=True):
-    """No request of this run goes any further: the run has to end."""
+    """The gateway sends no further request of this run: the run has to end."""
 
     kind: HaltKind
     message: str
     hint: str
 
 
-Told = Answered | Waiting | Finding | Remark | Halt
-Tell = Callable[[Told], None]
+GatewayMessage = Answered | Waiting | Finding | Remark | Halt
+OnMessage = Callable[[GatewayMessage], None]
 
 
-class UnderWay(msgspec.Struct, eq=False):
-    """Written by the gateway's thread, one plain value at a time; times are `time.monotonic`.
+class InFlightRequest(msgspec.Struct, eq=False):
+    """A request that has not ended. Only the gateway's thread writes it; times are
+    `time.monotonic`.
 
-    `held_until` and `held_why` are set while it is held back, `left` once it is on its way to the API, `first` and
-    `last` with the bytes of its answer. `attempt` and `body` are those of `Answered`.
+    `held_until` and `held_why` are set while the gateway delays it, `left` when it is sent to the
+    API, `first` and `last` when bytes of its answer arrive. `attempt` and `body` are those of
+    `Answered`.
     """
 
     number: int

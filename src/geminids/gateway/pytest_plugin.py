@@ -1,4 +1,4 @@
-"""Fixtures for tests: a scripted Gemini API on loopback, and conversations that are recorded once and replayed."""
+"""Pytest fixtures: a scripted Gemini API, and cassettes that are recorded once and replayed."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.getgroup("geminids").addoption(
         "--geminids-record",
         action="store_true",
-        help="record the cassettes of the geminids_cassette fixture anew, with your own key",
+        help="record the cassettes of the geminids_cassette fixture again, with your own key",
     )
 
 
 @pytest.fixture
 def geminids_gateway() -> Iterator[Gateway]:
-    """A started gateway with an empty script: add to it by `.reply(text=…)` and `.when("regex", text=…)`."""
-    # Imported here: pytest loads this plugin at every start, for tests that never use it too.
+    """A started gateway with an empty script. Add replies with `.reply(text=…)` and
+    `.when("regex", text=…)`."""
+    # Import late: pytest loads this plugin at every start, also for tests that never use it.
     from geminids.gateway.server.gateway import Gateway
 
     with Gateway() as gateway:
@@ -34,7 +35,7 @@ def geminids_gateway() -> Iterator[Gateway]:
 
 
 class CassetteOfTest:
-    """Where a test's conversation is kept. Each cassette is for one run or one chat."""
+    """The cassette file of a test. Each cassette is for one run or one chat."""
 
     def __init__(self, path: Path, mode: Literal["record", "replay"], test: str) -> None:
         self.path = path
@@ -43,27 +44,27 @@ class CassetteOfTest:
 
     @property
     def options(self) -> dict[str, str]:
-        """What to give to `ask` or `open_run`: `ask("…", **geminids_cassette.options)`."""
+        """The options for `ask` or `open_run`: `ask("…", **geminids_cassette.options)`."""
         if self.mode == "record":
             self.path.parent.mkdir(parents=True, exist_ok=True)
         elif not self.path.is_file():
             pytest.fail(
-                f"there is no cassette {self.path}\n"
+                f"the cassette {self.path} does not exist\n"
                 f'Record it, with your own key: pytest --geminids-record "{self._test}"',
                 pytrace=False,
             )
         return {self.mode: str(self.path)}
 
     def another(self, name: str) -> CassetteOfTest:
-        """A further cassette, for a further run of the same test."""
+        """Another cassette, for another run of the same test."""
         path = self.path.with_name(f"{self.path.stem}.{_file_name(name)}.jsonl")
         return CassetteOfTest(path, self.mode, self._test)
 
 
 @pytest.fixture
 def geminids_cassette(request: pytest.FixtureRequest) -> CassetteOfTest:
-    """The cassette of this test, `cassettes/<module>/<test>.jsonl` beside it: replayed, and recorded anew with
-    `pytest --geminids-record`."""
+    """The cassette of this test, `cassettes/<module>/<test>.jsonl` next to it. It is replayed;
+    `pytest --geminids-record` records it again."""
     folder = request.path.parent / "cassettes" / request.path.stem
     path = folder / f"{_file_name(request.node.name)}.jsonl"
     mode: Literal["record", "replay"] = (
@@ -73,7 +74,7 @@ def geminids_cassette(request: pytest.FixtureRequest) -> CassetteOfTest:
 
 
 def _file_name(name: str) -> str:
-    """The name of a test as that of a file: parameters can have any character.
+    """Turn the name of a test into a file name: test parameters can contain any character.
 
     >>> _file_name("test_it[a/b c]")
     'test_it[a-b-c]'

@@ -1,4 +1,4 @@
-"""The gateway of this process: one for all its runs, open while a lease is open."""
+"""The gateway of this process: all runs share it, and it is open while any lease is open."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from geminids.gateway.server.gateway import Gateway
 from geminids.gateway.upstream import Part, UpstreamFault
 
 if TYPE_CHECKING:
-    from geminids.gateway.metering import Leased
+    from geminids.gateway.metering import MeteredUpstream
 
 __all__ = ["HostGateway", "OpenLease", "keep_open", "open_lease"]
 
 
 class HostGateway:
-    """A gateway that serves leases. It listens from the first lease on, and answers once `begin` was called."""
+    """A gateway that serves leases. It listens at once, and answers after `begin`."""
 
     def __init__(self) -> None:
         self.leases = Leases()
-        upstream = _LateUpstream(self.leases, lambda: self._server.port)
+        upstream = _LazyUpstream(self.leases, lambda: self._server.port)
         self._server = Gateway(upstream, keep=0, on_end=self._ended)
         self._server.listen()
 
@@ -34,53 +34,54 @@ class HostGateway:
 
     @property
     def usable(self) -> bool:
-        """Whether it answers. It does not after it has ended, nor in a forked child."""
+        """False after the gateway has ended, and in a forked child."""
         return not self._server.ended
 
     def begin(self) -> None:
-        """Answer; connections have waited in the backlog until now. Call it after the CLI is spawned: the imports of
-        the thread would slow its start."""
+        """Start to answer; until now, connections wait in the backlog. Call it after the CLI is
+        spawned: the imports of the gateway's thread would slow its start."""
         self._server.begin()
 
     def stop(self) -> None:
         self._server.stop()
 
-    def _ended(self, why: str) -> None:
-        """Tell each run that nobody will answer its requests any more."""
+    def _ended(self, reason: str) -> None:
+        """Halt every run: its requests get no answer any more."""
         for lease in self.leases.all():
-            lease.tell(
+            lease.report(
                 Halt(
                     kind="gone",
-                    message=f"the gateway between the CLI and the API has ended: {why}",
-                    hint="Run again; if it stays so, run with gateway='off' and report it.",
+                    message=f"the gateway between the CLI and the API has ended: {reason}",
+                    hint="Run again. If it happens again, run with gateway='off' and report it.",
                 )
             )
 
 
-class _LateUpstream:
-    """`Leased`, imported by the gateway's thread: it takes 12 ms, in which the CLI is spawned already."""
+class _LazyUpstream:
+    """Imports `MeteredUpstream` in the gateway's thread: the import takes 12 ms and must not delay
+    the spawn."""
 
     def __init__(self, leases: Leases, port: Callable[[], int]) -> None:
         self._leases = leases
         self._port = port
-        self._leased: Leased | None = None
+        self._metered: MeteredUpstream | None = None
 
     def knows(self, token: str | None) -> bool:
         return self._leases.find(token) is not None
 
     def prepare(self) -> None:
-        """Called by the gateway's thread before it answers."""
-        from geminids.gateway.metering import Leased
+        """The gateway's thread calls this before it answers."""
+        from geminids.gateway.metering import MeteredUpstream
 
-        self._leased = Leased(self._leases, self._port)
+        self._metered = MeteredUpstream(self._leases, self._port)
 
     def answer(self, request: Request) -> AsyncIterator[Part]:
-        assert self._leased is not None
-        return self._leased.answer(request)
+        assert self._metered is not None
+        return self._metered.answer(request)
 
 
 class OpenLease:
-    """A lease in use. `url` and `token` are for the CLI; `close` makes the token worthless."""
+    """A lease at a gateway. `url` and `token` are for the CLI; `close` invalidates the token."""
 
     def __init__(self, gateway: HostGateway, lease: Lease) -> None:
         self._gateway = gateway
@@ -96,20 +97,20 @@ class OpenLease:
 
     @property
     def usable(self) -> bool:
-        """Whether the gateway is there: it can die while the lease goes on."""
+        """Whether the gateway still answers: it can die before the lease is closed."""
         return self._gateway.usable
 
     def begin(self) -> None:
         self._gateway.begin()
 
     def renewed(self) -> OpenLease:
-        """The same lease, with what it has spent, at the gateway that is there now."""
+        """Open the same lease, with what it has spent, at the current gateway."""
         self.close()
         self.lease.renew()
         return open_lease(self.lease)
 
     def close(self) -> None:
-        """Closing twice does no harm."""
+        """Close the lease, and the gateway with the last one. A second call has no effect."""
         with _lock:
             if self._gateway.leases.remove(self.lease) == 0:
                 self._gateway.stop()
@@ -121,7 +122,7 @@ _host: HostGateway | None = None
 
 
 def open_lease(lease: Lease) -> OpenLease:
-    """Let a lease in, into the gateway of this process, which is started where there is none."""
+    """Open a lease at the gateway of this process. Starts the gateway if there is none."""
     global _host
     with _lock:
         if _host is None or not _host.usable:
@@ -131,18 +132,19 @@ def open_lease(lease: Lease) -> OpenLease:
 
 
 def keep_open() -> OpenLease:
-    """Keep the gateway at its address while processes live that know it; nobody gets an answer by this lease."""
-    return open_lease(Lease(_Nobody(), lambda told: None))
+    """Keep the gateway at its address while processes that know it are alive. This lease answers no
+    request."""
+    return open_lease(Lease(_NoUpstream(), lambda message: None))
 
 
-class _Nobody:
+class _NoUpstream:
     async def answer(self, request: Request) -> AsyncIterator[Part]:
-        raise UpstreamFault("closed", "nobody answers here")
-        yield  # an async generator, as every upstream is
+        raise UpstreamFault("closed", "this lease answers no request")
+        yield  # makes this an async generator, as every upstream is
 
 
 def _after_fork() -> None:
-    """The child has no thread that serves, and the lock may have been held by one that it has not either."""
+    """The child has no gateway thread, and a thread that it does not have may hold the lock."""
     global _lock, _host
     _lock, _host = threading.Lock(), None
 

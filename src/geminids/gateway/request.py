@@ -1,4 +1,4 @@
-"""One request of the CLI to the Gemini API, to Vertex AI or to Code Assist, as a plain value."""
+"""One request of the CLI to the Gemini API, Vertex AI or Code Assist, as a plain value."""
 
 from __future__ import annotations
 
@@ -26,17 +26,19 @@ __all__ = [
 ]
 
 Api = Literal["gemini", "vertex", "code_assist"]
-"""The form of the API: Gemini, Vertex AI (a publisher before the model), or Code Assist (account logins: the model is
-in the body, and the request and the response are wrapped)."""
+"""The form of the API: Gemini, Vertex AI (a publisher before the model), or Code Assist (account
+logins: the model is in the body, and the request and the response are wrapped)."""
 Method = Literal["stream", "generate", "count", "embed", "other"]
 
 METRICS = ":recordCodeAssistMetrics"
-"""Code Assist's telemetry; a cassette does not contain it, because it comes whenever the CLI has a moment."""
+"""Code Assist's telemetry. Cassettes leave it out, because the CLI sends it at random times."""
 
-# Says what it is to whoever finds it in an environment; the CLI accepts a key of any form.
+# Readable, so that people who see it in an environment know what it is; the CLI accepts a key of
+# any form.
 TOKEN_PREFIX = "geminids-run-"
 NESTED_HEADER = "x-geminids-nested"
-"""A gateway adds it to what it forwards to another geminids gateway: the request is of a run inside a run."""
+"""A gateway adds this header when it forwards to another geminids gateway: the request belongs to a
+nested run."""
 
 _METHODS: dict[str, Method] = {
     "streamGenerateContent": "stream",
@@ -49,7 +51,8 @@ _GEMINI = re.compile(r"/v1[a-z0-9]*/(?:models|tunedModels)/(?P<model>[^/:?]+):(?
 _VERTEX = re.compile(
     r"/v1[a-z0-9]*/(?:projects/[^/]+/locations/[^/]+/)?publishers/[^/]+/models/(?P<model>[^/:?]+):(?P<call>\w+)"
 )
-# The version is CODE_ASSIST_API_VERSION, `v1internal` by default (server.ts). A run's token may come before it.
+# The version is CODE_ASSIST_API_VERSION, `v1internal` by default (server.ts). A run's token may
+# come before it.
 _CODE_ASSIST = re.compile(
     r"(?:/(?P<token>[^/?]+))?(?P<path>/v\d\w*(?::(?P<call>\w+)|/(?:\w[\w.-]*/)*operations/\w[\w.-]*))"
 )
@@ -60,7 +63,7 @@ _KEY_HEADERS = ("x-goog-api-key", "authorization")
 
 
 class Route(msgspec.Struct, frozen=True):
-    """What a path asks for."""
+    """The API, method and model that a path names."""
 
     method: Method = "other"
     model: str | None = None
@@ -68,8 +71,8 @@ class Route(msgspec.Struct, frozen=True):
 
 
 def read_route(path: str) -> Route:
-    """Read the API, the method and the model from a path, for any version of the API. Code Assist has its model in
-    the body.
+    """Read the API, the method and the model from a path, for any version of the API. Code Assist
+    names the model in the body instead.
 
     >>> read_route("/v1beta/models/gemini-3.8-flash:streamGenerateContent?alt=sse")
     Route(method='stream', model='gemini-3.8-flash', api='gemini')
@@ -85,7 +88,8 @@ def read_route(path: str) -> Route:
 
 
 class Request(msgspec.Struct, frozen=True, dict=True):
-    """One request. The key that came with it is in `key` alone: headers and path hold `***` in its place."""
+    """One request. Only `key` holds the key that came with it: headers and path show `***`
+    instead."""
 
     n: int
     at: float
@@ -97,13 +101,14 @@ class Request(msgspec.Struct, frozen=True, dict=True):
     raw: bytes
     key: str | None = None
     authorization: str | None = None
-    """An `Authorization` that is not the key: a header of the user's own for a server in between, or the login of the
-    CLI (Code Assist). It is forwarded and never shown."""
+    """An `Authorization` that is not the key: the user's own header for a proxy server, or the
+    login of the CLI (Code Assist). It is forwarded and never shown."""
     api: Api = "gemini"
 
     @classmethod
     def read(cls, n: int, at: float, verb: str, target: str, headers: dict[str, str], body: bytes) -> Request:
-        """Read a request. Code Assist's token, the first segment of the path, is moved from `path` to `key`."""
+        """Read a request. Code Assist's token, the first segment of the path, is moved from `path`
+        to `key`."""
         route = read_route(target)
         shown, key = _take_key(headers)
         own = headers.get("authorization")
@@ -126,11 +131,11 @@ class Request(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def body(self) -> Any:
-        """What was asked, decoded when somebody looks; None where it is not JSON."""
+        """The decoded body, decoded at first use; None if it is not JSON."""
         return _decoded(self.raw)
 
-    def let_go(self) -> None:
-        """Drop the body: it has been passed on, and an answer can take an hour."""
+    def drop_body(self) -> None:
+        """Free the memory of the body after it was forwarded: an answer can take an hour."""
         msgspec.structs.force_setattr(self, "raw", b"")
 
     @property
@@ -139,8 +144,8 @@ class Request(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def is_paid(self) -> bool:
-        """Whether the API charges for it: everything that a model computes, but neither files nor counting tokens.
-        Code Assist's other methods (sign-in, quota, metrics) are free."""
+        """Whether the API charges for it. Files, counting tokens, and Code Assist's other methods
+        (sign-in, quota, metrics) are free."""
         if self.api == "code_assist":
             return self.method in ("stream", "generate", "embed")
         return (
@@ -156,8 +161,8 @@ class Request(msgspec.Struct, frozen=True, dict=True):
 
     @property
     def login(self) -> str | None:
-        """The access token of the CLI's own login, if it is long enough to be one. It may be in a file that a tool
-        prints."""
+        """The access token of the CLI's own login, if it is long enough to be one. It has to be
+        masked, because a tool may print the file that holds it."""
         token = (self.authorization or "").removeprefix("Bearer ")
         return token if len(token) >= _SHORTEST_LOGIN else None
 
@@ -169,25 +174,27 @@ class Request(msgspec.Struct, frozen=True, dict=True):
     @property
     def contents(self) -> list[dict[str, Any]]:
         """The conversation that was sent, oldest first."""
-        found = self._field("contents")
-        if isinstance(found, dict):
-            found = [found]
-        return [content for content in found if isinstance(content, dict)] if isinstance(found, list) else []
+        contents = self._field("contents")
+        if isinstance(contents, dict):
+            contents = [contents]
+        if not isinstance(contents, list):
+            return []
+        return [content for content in contents if isinstance(content, dict)]
 
     @property
     def last_user_text(self) -> str:
-        """What the user said last, without the context and the files that the CLI puts around it."""
+        """The user's last prompt, without the context and the files that the CLI adds to it."""
         at = self._last_prompt
-        return "" if at is None else _said(self.contents[at])
+        return "" if at is None else _prompt_text(self.contents[at])
 
     @property
     def user_texts(self) -> list[str]:
-        """Every text of the user's side, oldest first, the CLI's own context included."""
+        """Every text with the role `user`, oldest first, including the CLI's own context."""
         return [text for content in self.contents if _is_user(content) for text in _texts(content)]
 
     @property
     def turn_results(self) -> list[dict[str, Any]]:
-        """Every `functionResponse` since the user spoke last, oldest first."""
+        """Every `functionResponse` since the user's last prompt, oldest first."""
         at = self._last_prompt
         since = self.contents if at is None else self.contents[at:]
         return [result for content in since for result in _results(content)]
@@ -196,19 +203,19 @@ class Request(msgspec.Struct, frozen=True, dict=True):
     def _last_prompt(self) -> int | None:
         contents = self.contents
         for at in range(len(contents) - 1, -1, -1):
-            # A content that brings tool results is the CLI's, whatever text it adds to them.
+            # A content with tool results comes from the CLI, even if it also contains text.
             if _is_user(contents[at]) and any(_texts(contents[at])) and not any(_results(contents[at])):
                 return at
         return None
 
     @property
     def tool_results(self) -> list[dict[str, Any]]:
-        """The `functionResponse` parts that the last content brings: `{name, response, id?}` each."""
+        """The `functionResponse` parts of the last content: `{name, response, id?}` each."""
         return list(_results(self.contents[-1])) if self.contents else []
 
     @property
     def tools(self) -> dict[str, dict[str, Any]]:
-        """The tools that are declared to the model: name to declaration."""
+        """The declarations of the tools that the model may call, by name."""
         groups = self._field("tools")
         declared = {}
         for group in groups if isinstance(groups, list) else ():
@@ -220,8 +227,8 @@ class Request(msgspec.Struct, frozen=True, dict=True):
     @property
     def config(self) -> dict[str, Any]:
         """The `generationConfig`, empty if there is none."""
-        found = self._field("generationConfig")
-        return found if isinstance(found, dict) else {}
+        config = self._field("generationConfig")
+        return config if isinstance(config, dict) else {}
 
     def _field(self, name: str) -> Any:
         payload = self.payload
@@ -229,14 +236,14 @@ class Request(msgspec.Struct, frozen=True, dict=True):
 
 
 def key_of(target: str, headers: dict[str, str]) -> str | None:
-    """The key or token that comes with a request: in a header, or in the path for Code Assist."""
+    """The key or token of a request: from a header, or for Code Assist from the path."""
     if read_route(target).api == "code_assist":
         return _take_token(target)[0]
     return _take_key(headers)[1]
 
 
 def unwrap(body: Any) -> Any:
-    """A decoded body without Code Assist's wrapper (converter.ts); other bodies as they are.
+    """A decoded body without Code Assist's wrapper (converter.ts); other bodies unchanged.
 
     >>> unwrap({"model": "m", "project": "p", "request": {"contents": []}})
     {'contents': []}
@@ -258,13 +265,13 @@ _model_decoder = msgspec.json.Decoder(_WrappedModel)
 
 
 def _model_in(body: bytes) -> str | None:
-    """The model of a Code Assist request. Everything else in the body is skipped, not decoded."""
+    """The model of a Code Assist request. Skips everything else in the body without decoding it."""
     try:
         wrapped = _model_decoder.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         decoded = _decoded(body)
-        found = decoded.get("model") if isinstance(decoded, dict) else None
-        return found if isinstance(found, str) else None
+        model = decoded.get("model") if isinstance(decoded, dict) else None
+        return model if isinstance(model, str) else None
     # `countTokens` names it in the inner request, as `models/NAME` (converter.ts).
     counted = wrapped.request.model if wrapped.request is not None else None
     return wrapped.model or (counted.removeprefix("models/") if counted else None)
@@ -288,8 +295,8 @@ def _take_key(headers: dict[str, str]) -> tuple[dict[str, str], str | None]:
 
 def _parts(content: dict[str, Any]) -> Iterator[dict[str, Any]]:
     parts: Any = content.get("parts")
-    found: Iterable[Any] = parts if isinstance(parts, list) else [parts]
-    return (part for part in found if isinstance(part, dict))
+    listed: Iterable[Any] = parts if isinstance(parts, list) else [parts]
+    return (part for part in listed if isinstance(part, dict))
 
 
 def _texts(content: dict[str, Any]) -> Iterator[str]:
@@ -297,18 +304,18 @@ def _texts(content: dict[str, Any]) -> Iterator[str]:
 
 
 def _results(content: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    found = (part.get("functionResponse") for part in _parts(content))
-    return (result for result in found if isinstance(result, dict))
+    results = (part.get("functionResponse") for part in _parts(content))
+    return (result for result in results if isinstance(result, dict))
 
 
 def _is_user(content: dict[str, Any]) -> bool:
     return bool(content.get("role", "user") == "user")
 
 
-def _said(content: dict[str, Any]) -> str:
+def _prompt_text(content: dict[str, Any]) -> str:
     texts = list(_texts(content))
     for at, text in enumerate(texts):
-        # What follows is the text of `@path` files (atCommandProcessor.ts).
+        # From here on, the texts are those of `@path` files (atCommandProcessor.ts).
         if at and text.lstrip().startswith("--- Content from referenced files ---"):
             return texts[at - 1]
     return texts[-1] if texts else ""
@@ -320,7 +327,7 @@ def _decoded(body: bytes) -> Any:
     except (msgspec.DecodeError, UnicodeDecodeError):
         pass
     try:
-        # Half a character (`\\ud83d`) is sent by the CLI as it is, and msgspec will have none of it.
+        # The CLI sends half of a surrogate pair unchanged (`\\ud83d`), which msgspec rejects.
         return json.loads(body)
     except (ValueError, RecursionError):
         return None

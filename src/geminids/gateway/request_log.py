@@ -1,9 +1,10 @@
-"""The request log: one append-only file with the API requests that no session file of the CLI holds.
+"""The request log: an append-only file of the API requests that no session file of the CLI holds.
 
-Gemini CLI records the tokens of an answer in one place, at the end of an accepted answer of a conversation
-(`GeminiChat.processStreamResponse` in 0.54.4 and 0.61.0). So a session file holds the accepted answers of the main
-conversation, and a subagent's own file holds the subagent's. Everything else is in no file: the model router, web
-search, web fetch, compression, loop checks, and answers that the CLI discarded.
+Gemini CLI records the tokens of an answer in one place, at the end of an accepted answer of a
+conversation (`GeminiChat.processStreamResponse` in 0.54.4 and 0.61.0). So a session file holds the
+accepted answers of the main conversation, and a subagent's own file holds the subagent's.
+Everything else is in no file: the model router, web search, web fetch, compression, loop checks,
+and answers that the CLI discarded.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
     from geminids.spending.tokens import Tokens
 
     class RequestFacts(Tokens, Protocol):
-        """What the log needs to know about a request. The event `TokensUsed` has these attributes."""
+        """What the log needs to know about a request. The event `TokensUsed` has these
+        attributes."""
 
         @property
         def at(self) -> int: ...
@@ -56,11 +58,13 @@ _Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class LoggedRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """One line of the log: an API request, when its answer ended (Unix milliseconds), and its tokens.
+    """One line of the log: an API request, when its answer ended (Unix milliseconds), and its
+    tokens.
 
-    `run` and `request` identify it: a later line of the same request replaces an earlier one. Tokens are None if the
-    answer ended without reporting them. `discarded`: the CLI threw the answer away. `free`: a scripted or replayed
-    model answered, so the tokens that the session file shows for it were never spent.
+    `run` and `request` identify it: a later line of the same request replaces an earlier one.
+    Tokens are None if the answer ended without reporting them. `discarded`: the CLI threw the
+    answer away. `free`: a scripted or replayed model answered, so the tokens that the session file
+    shows for it were never spent.
     """
 
     at: int
@@ -87,10 +91,11 @@ class LoggedRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class RequestLog:
-    """Writes the lines of one run or one chat turn. Never raises: a log that fails must not end a run.
+    """Writes the lines of one run or one chat turn. Never raises: a log that fails must not end a
+    run.
 
-    `where` returns the session id and the project folder, as far as they are known. `add` and `discarded` return the
-    text of the first problem, once; later problems return None.
+    `where` returns the session id and the project folder, as far as they are known. `add` and
+    `discarded` return a text for the first problem; for later ones they return None.
     """
 
     def __init__(
@@ -135,7 +140,8 @@ class RequestLog:
         if self._free:
             # `usage` leaves out the session file's tokens of this request.
             return self._write(entry) if entry.is_counted else None
-        # The CLI accepts no answer that was cut off before its tokens: no session file will hold it.
+        # The CLI accepts no answer that was cut off before its tokens: no session file will hold
+        # it.
         return None if entry.is_counted else self._write(entry)
 
     def discarded(self, request: int) -> str | None:
@@ -159,7 +165,8 @@ class RequestLog:
 
 
 def _has_cost(used: RequestFacts) -> bool:
-    """Whether the API answered. A request that failed costs nothing; one that was cut off may cost something."""
+    """Whether the API answered. A request that failed costs nothing; one that was cut off may cost
+    something."""
     if used.status is None or used.status >= 400:
         return False
     counts = (used.input, used.cached, used.output, used.thinking, used.tool)
@@ -171,7 +178,8 @@ def _short(name: str | None) -> str | None:
 
 
 def _encode(entry: LoggedRequest) -> bytes:
-    """The line, with a newline before and after it: the line before may have been cut off by a full disk."""
+    """The line, with a newline before and after it: the line before may have been cut off by a full
+    disk."""
     try:
         line = b"\n" + msgspec.json.encode(entry) + b"\n"
         if len(line) <= _MAX_LINE:
@@ -202,10 +210,11 @@ _decoder: msgspec.json.Decoder[LoggedRequest] = msgspec.json.Decoder(LoggedReque
 
 
 def read_request_log(places: Places, on_broken: Callable[[], None] = lambda: None) -> Iterator[LoggedRequest]:
-    """Yield the lines of the log, oldest first; none if there is no log. Raises `OSError` if it cannot be read.
+    """Yield the lines of the log, oldest first; nothing if there is no log. Raises `OSError` if it
+    cannot be read.
 
-    `on_broken` is called for each line that cannot be decoded, except for an unfinished last line, which another
-    process may be writing.
+    `on_broken` is called for each line that cannot be decoded, except for an unfinished last line,
+    which another process may be writing.
     """
     try:
         fd = os.open(places.request_log, os.O_RDONLY | os.O_NONBLOCK)

@@ -1,4 +1,4 @@
-"""How the requests of one run reach the API: a plain value that the launch plan decides and the gateway serves."""
+"""How the requests of one run reach the API: decided by the launch plan, used by the gateway."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ SignIn = Literal["none", "api_key", "vertex_key", "vertex_credentials", "account
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
-    """`gateway`: through our gateway. `direct`: the CLI speaks to the API itself, for `reason`. `refused`: the run
-    cannot start, for `reason`.
+    """`gateway`: through our gateway. `direct`: the CLI connects to the API itself, for `reason`.
+    `refused`: the run cannot start, for `reason`.
 
-    `base_url` is the upstream that the user has set; None stands for Google's own. `key` is a secret. `sign_in` is
-    `none` when no real API is asked (offline, replay). `is_expected`: a direct route needs no warning.
+    `base_url` is the upstream that the user has set; None means Google's own. `key` is a secret.
+    `sign_in` is `none` if no real API is used (offline, replay). `is_expected`: a direct route
+    needs no warning.
     """
 
     kind: Literal["gateway", "direct", "refused"]
@@ -39,7 +40,8 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def hides_credentials(self) -> bool:
-        """Whether the CLI and its tools are given no credential at all. An account login stays with the CLI."""
+        """Whether the CLI and its tools get no real credential. An account login stays with the
+        CLI."""
         return self.kind == "gateway" and self.sign_in != "account"
 
     @property
@@ -49,6 +51,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def signs_in_by_session(self) -> bool:
-        """Whether each session of a warm process can have a token of its own. The CLI reads the key of Vertex and
-        the endpoint of Code Assist from the environment of the process (0.61.0, contentGenerator.ts, server.ts)."""
+        """Whether each session of a warm process can have a token of its own. The CLI reads the key
+        of Vertex and the endpoint of Code Assist from the environment of the process (0.61.0,
+        contentGenerator.ts, server.ts)."""
         return self.kind == "gateway" and self.api == "gemini"

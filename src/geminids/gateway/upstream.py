@@ -1,4 +1,4 @@
-"""The border between the server and whoever answers: a request goes in, parts of an answer come out."""
+"""The interface of an upstream: a request goes in, parts of an answer come out."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = [
 
 
 class Head(msgspec.Struct, frozen=True):
-    """Status and headers. `kind` says in a word what is being answered, for people."""
+    """Status and headers. `kind` describes the answer in a word or two, for people."""
 
     status: int
     headers: dict[str, str] = {}
@@ -34,32 +34,34 @@ class Head(msgspec.Struct, frozen=True):
 
 
 class Body(msgspec.Struct, frozen=True):
-    """A piece of the body, sent at once."""
+    """A piece of the body. It is sent immediately."""
 
     data: bytes
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """Nothing is sent for so many seconds."""
+    """Send nothing for this many seconds."""
 
     seconds: float
 
 
 class Stall(msgspec.Struct, frozen=True):
-    """Nothing more is ever sent: until the client goes away or the gateway closes."""
+    """Send nothing more, until the client disconnects or the gateway closes."""
 
 
 class Cut(msgspec.Struct, frozen=True):
-    """The connection is reset here, in the middle of the answer."""
+    """Reset the connection here, in the middle of the answer."""
 
 
 Part = Head | Body | Wait | Stall | Cut
 
 
 class UpstreamFault(Exception):
-    """The way to whoever answers is broken: no connection, a TLS error, an answer that was cut.
+    """The upstream cannot be reached, or its answer broke off: no connection, a TLS error, an
+    answer that was cut.
 
-    `kind` is one of dns, connect, proxy, tls, cut, protocol; `gateway` is a mistake of our own.
+    `kind` is one of dns, connect, proxy, tls, cut, protocol; `gateway` is an error in the gateway
+    itself.
     """
 
     def __init__(self, kind: str, message: str) -> None:
@@ -78,7 +80,7 @@ class SignInError(Exception):
 
 
 class Mismatch(Exception):
-    """A request that a replay has no answer for."""
+    """The cassette of a replay has no answer for a request."""
 
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(message)
@@ -88,9 +90,10 @@ class Mismatch(Exception):
 
 @runtime_checkable
 class Upstream(Protocol):
-    """Who answers. One `Head` comes before the first `Body`; the end of the iteration ends the answer.
+    """Answers requests. It yields one `Head` before the first `Body`; the end of the iteration ends
+    the answer.
 
-    Raises `UpstreamFault` where the answer cannot be had, or not to its end.
+    Raises `UpstreamFault` if there is no answer, or if it breaks off.
     """
 
     def answer(self, request: Request) -> AsyncIterator[Part]: ...
@@ -98,7 +101,8 @@ class Upstream(Protocol):
 
 @asynccontextmanager
 async def closing(parts: AsyncIterator[Part]) -> AsyncIterator[AsyncIterator[Part]]:
-    """End the answer when the block is left, not when its generator is collected: upstream goes on until then."""
+    """Close the answer when the block is left. Otherwise the upstream would go on until the garbage
+    collector runs."""
     try:
         yield parts
     finally:

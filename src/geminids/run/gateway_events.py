@@ -20,7 +20,7 @@ from geminids.run.recorder import RunRecorder
 if TYPE_CHECKING:
     import anyio
 
-    from geminids.gateway.messages import UnderWay
+    from geminids.gateway.messages import InFlightRequest
     from geminids.run.accounting.cost import Prices
 
 __all__ = ["GatewayEvents", "ending_of"]
@@ -48,7 +48,7 @@ _KINDS: dict[str, FailureKind] = {
     "model": "config",
     "mismatch": "bad_request",
     "gone": "network",
-    "unkept": "config",
+    "unwritable": "config",
 }
 
 
@@ -85,7 +85,7 @@ class GatewayEvents:
         self.finish_reason: str | None = None
 
     @property
-    def in_flight(self) -> list[UnderWay]:
+    def in_flight(self) -> list[InFlightRequest]:
         """The requests that have not ended."""
         return self._lease.in_flight
 
@@ -215,7 +215,7 @@ class GatewayEvents:
         )
         return self._prices.priced(used)
 
-    def _unended(self, request: UnderWay) -> TokensUsed:
+    def _unended(self, request: InFlightRequest) -> TokensUsed:
         return TokensUsed(
             at=int(time.time() * 1000),
             seq=self._recorder.next(),

@@ -1,4 +1,4 @@
-"""What requests cost and may cost: list prices, the caller's own prices, budgets, and token estimates."""
+"""Prices and budgets: list prices, the caller's own price table, budgets, and token estimates."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    # Late: the gateway imports `spending.tokens` before the CLI is spawned, and needs none of these.
+    # Import late: the gateway imports `spending.tokens` before the CLI is spawned, and needs none
+    # of these.
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

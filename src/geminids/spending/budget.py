@@ -13,7 +13,7 @@ import msgspec
 
 from geminids.spending.prices import pricing
 from geminids.spending.table import PriceTable
-from geminids.spending.token_estimate import BYTES_A_TOKEN
+from geminids.spending.token_estimate import BYTES_PER_TOKEN
 from geminids.spending.tokens import Counts
 
 __all__ = [
@@ -33,7 +33,7 @@ PriceOf = Callable[[str, Counts], Decimal | None]
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """The most that may be spent. None: no limit."""
+    """The limits of a budget. None: no limit."""
 
     dollars: float | None = None
     tokens: int | None = None
@@ -41,7 +41,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def needs_tokens(self) -> bool:
-        """Whether the tokens of a request matter, and not only the number of requests."""
+        """Whether tokens have to be counted, and not only requests."""
         return self.dollars is not None or self.tokens is not None
 
     def __bool__(self) -> bool:
@@ -49,7 +49,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Spending(msgspec.Struct, frozen=True, kw_only=True):
-    """What was spent. Dollars are exact, because sums of prices are compared with a limit."""
+    """An amount spent. Dollars are exact, because sums of prices are compared with a limit."""
 
     dollars: Decimal = Decimal(0)
     tokens: int = 0
@@ -71,19 +71,21 @@ class Spending(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BudgetRefusal(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a budget does not let a request through: it is used up, the model has no price, or it cannot be written."""
+    """Why a budget refuses a request: it is used up, the model has no known price, or its file
+    cannot be written."""
 
-    kind: Literal["over_budget", "model", "unkept"]
+    kind: Literal["over_budget", "model", "unwritable"]
     message: str
     hint: str
 
 
-# Called once, with what the held amount turned out to be.
+# Called once, with the true cost of a request.
 Settle = Callable[[Spending], None]
 
 
 class Hold:
-    """The amount that is held for one request until its true cost is known. Only the first `settle` has an effect."""
+    """The amount that is reserved for one request until its true cost is known. Only the first
+    `settle` has an effect."""
 
     def __init__(self, budget: BaseBudget, model: str, amount: Spending, settle: Settle) -> None:
         self._budget = budget
@@ -92,10 +94,11 @@ class Hold:
         self._settle: Settle | None = settle
 
     def settle(self, model: str | None, counts: Counts | None, *, begun: bool = False) -> None:
-        """The request has ended: with the tokens of its answer, or (no model) without having been sent.
+        """Replace the reserved amount with the true cost. `model` is None if the request was not
+        sent.
 
-        An answer that had `begun` and was cut before it reported its tokens costs what was held. A failed request
-        costs one request and no tokens.
+        An answer that had `begun` and was cut before it reported its tokens costs the reserved
+        amount. A failed request costs one request and no tokens.
         """
         if counts is not None:
             self._end(self._budget.cost_of(model or self._model, self._model, counts))
@@ -111,7 +114,7 @@ class Hold:
 
 
 class BaseBudget:
-    """Limits, and what requests have spent of them. Safe from any thread. `name` is used in messages."""
+    """Limits, and what requests have spent of them. Thread-safe. `name` is used in messages."""
 
     def __init__(self, name: str, limits: Limits, price: PriceOf | None = None) -> None:
         self.name = name
@@ -123,7 +126,7 @@ class BaseBudget:
 
     @property
     def folder(self) -> Path | None:
-        """The folder of the files through which processes share it, if they do."""
+        """The folder of its files, if processes share it through files."""
         return None
 
     @property
@@ -133,34 +136,36 @@ class BaseBudget:
 
     @property
     def spent(self) -> Spending:
-        """What the requests that have ended have cost."""
+        """The cost of all requests that have ended."""
         with self._lock:
             return self._spent
 
     def take(self, model: str | None, size: int) -> Hold | BudgetRefusal:
-        """Hold the least that a request of so many bytes (`token_estimate.counted_bytes`) will cost, if that fits."""
+        """Reserve the minimum cost of a request with `size` bytes (`token_estimate.counted_bytes`),
+        within the limits."""
         model = model or ""
-        least = size // BYTES_A_TOKEN
-        dollars = self._dollars(model, model, Counts(input=least))
+        min_tokens = size // BYTES_PER_TOKEN
+        dollars = self._dollars(model, model, Counts(input=min_tokens))
         if dollars is None and self.limits.dollars is not None:
-            return _without_price(self.name, model)
-        amount = Spending(dollars=dollars or Decimal(0), tokens=least, requests=1)
+            return _unknown_price(self.name, model)
+        amount = Spending(dollars=dollars or Decimal(0), tokens=min_tokens, requests=1)
         settle = self._reserve(model, amount)
         return settle if isinstance(settle, BudgetRefusal) else Hold(self, model, amount, settle)
 
-    def cost_of(self, served: str, asked: str, counts: Counts) -> Spending:
-        """The cost of one request, by the price of the model that served it, else of the one that was asked for."""
-        dollars = self._dollars(served, asked, counts) or Decimal(0)
+    def cost_of(self, served: str, requested: str, counts: Counts) -> Spending:
+        """The cost of one request, by the price of the model that served it, else of the requested
+        model."""
+        dollars = self._dollars(served, requested, counts) or Decimal(0)
         return Spending(dollars=dollars, tokens=counts.total, requests=1)
 
-    def _dollars(self, served: str, asked: str, counts: Counts) -> Decimal | None:
+    def _dollars(self, served: str, requested: str, counts: Counts) -> Decimal | None:
         if self._price is None:
             return None
         dollars = self._price(served, counts)
-        return self._price(asked, counts) if dollars is None and served != asked else dollars
+        return self._price(requested, counts) if dollars is None and served != requested else dollars
 
     def _reserve(self, model: str, amount: Spending) -> Settle | BudgetRefusal:
-        """Hold this amount; return the function that settles it."""
+        """Reserve this amount and return the function that settles it."""
         with self._lock:
             refusal = over_budget(self.name, self.limits, self._spent, self._held, amount)
             if refusal is not None:
@@ -175,7 +180,8 @@ class BaseBudget:
 
 
 class Budget(BaseBudget):
-    """A budget that several runs, chats and pools can share. Safe from any thread; `spent` is what they have spent.
+    """A budget that several runs, chats and pools can share. Thread-safe; `spent` is what they have
+    spent.
 
     >>> budget = Budget(dollars=2.5, requests=100)
     >>> budget.spent.requests
@@ -193,21 +199,21 @@ class Budget(BaseBudget):
     ) -> None:
         for unit, limit in (("dollars", dollars), ("tokens", tokens), ("requests", requests)):
             if limit is not None and not 0 <= limit < float("inf"):
-                raise ValueError(f"{unit}: a budget is a number that is not below 0")
+                raise ValueError(f"{unit}: a budget must be a number of 0 or more")
         limits = Limits(dollars=dollars, tokens=tokens, requests=requests)
         if not limits:
-            raise ValueError("a budget limits dollars, tokens or requests, or several of them")
+            raise ValueError("a budget needs at least one limit: dollars, tokens or requests")
         super().__init__(name, limits, pricing(prices) if dollars is not None else None)
 
 
 def over_budget(
     name: str, limits: Limits, spent: Spending, held: Spending, amount: Spending
 ) -> BudgetRefusal | None:
-    """Why a request of this amount may not be sent; None if it may.
+    """The reason if this amount exceeds the limits, else None.
 
-    >>> one = Spending(requests=1)
-    >>> over_budget("this run", Limits(requests=1), one, Spending(), one).message
-    'the budget of this run has no room for another request: 1 of 1 requests spent'
+    >>> request = Spending(requests=1)
+    >>> over_budget("this run", Limits(requests=1), request, Spending(), request).message
+    'another request would exceed the budget of this run: 1 of 1 requests spent'
     """
     if limits.requests is not None and spent.requests + held.requests + amount.requests > limits.requests:
         used = f"{spent.requests:,} of {limits.requests:,} requests spent"
@@ -219,26 +225,26 @@ def over_budget(
         limit = Decimal(str(limits.dollars))
         if spent.dollars + held.dollars + amount.dollars > limit:
             used = f"{_dollars(spent.dollars)} of {_dollars(limit)} spent"
-            on_way = _dollars(held.dollars) if held.dollars else ""
-            return _refusal(name, "dollars", used, on_way, _dollars(amount.dollars))
+            in_flight = _dollars(held.dollars) if held.dollars else ""
+            return _refusal(name, "dollars", used, in_flight, _dollars(amount.dollars))
     return None
 
 
-def _refusal(name: str, unit: str, used: str, on_way: str, least: str) -> BudgetRefusal:
-    held = f", {on_way} held by requests on their way" if on_way else ""
-    takes = f", and this one takes {least} at least" if least else ""
+def _refusal(name: str, unit: str, used: str, in_flight: str, needed: str) -> BudgetRefusal:
+    held = f", {in_flight} reserved for requests in flight" if in_flight else ""
+    needs = f", this request needs at least {needed}" if needed else ""
     return BudgetRefusal(
         kind="over_budget",
-        message=f"the budget of {name} has no room for another request: {used}{held}{takes}",
-        hint=f"Allow more {unit}, or go on with the session under another budget.",
+        message=f"another request would exceed the budget of {name}: {used}{held}{needs}",
+        hint=f"Allow more {unit}, or resume the session with another budget.",
     )
 
 
-def _without_price(name: str, model: str) -> BudgetRefusal:
+def _unknown_price(name: str, model: str) -> BudgetRefusal:
     return BudgetRefusal(
         kind="model",
-        message=f"nobody knows what model {model} costs, and {name} has a budget in dollars",
-        hint="Give its price with Budget(dollars=…, prices=[…]), or limit tokens or requests in place of dollars.",
+        message=f"the price of model {model} is unknown, but {name} has a budget in dollars",
+        hint="Set its price with Budget(dollars=…, prices=[…]), or limit tokens or requests instead of dollars.",
     )
 
 

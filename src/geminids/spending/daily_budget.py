@@ -1,4 +1,4 @@
-"""The daily budget: what all processes of a user may spend together, in a file that they share."""
+"""The daily budget that all processes of a user share, stored in one file a day."""
 
 from __future__ import annotations
 
@@ -29,13 +29,14 @@ __all__ = ["DailyBudget", "Entry"]
 
 _log = get_logger("spending")
 
-_TAIL = 4096
-# Seconds. A process holds the lock for microseconds; one that is stopped while it holds it must not block us.
+_TAIL_SIZE = 4096
+# Seconds. A process holds the lock for microseconds, but one that is suspended while it holds it
+# must not block us.
 _LOCK_TIMEOUT = 5.0
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """One line: what a request holds, what it cost, or that it was not sent; and the sum of the day.
+    """One line of the file: an amount that was reserved, spent or released, and the sum of the day.
 
     The sum includes this line and all lines before it, so only the last line has to be read.
     """
@@ -54,9 +55,10 @@ _decoder = msgspec.json.Decoder(Entry)
 
 
 class DailyBudget(BaseBudget):
-    """What all processes of a user have spent on a day, by the local date. Safe from any thread and process.
+    """The budget of all processes of a user for one day (local date). Safe from any thread and
+    process.
 
-    What a process holds when it is killed stays spent, because its request was sent.
+    The reserved amount of a killed process stays spent, because its request was sent.
     """
 
     def __init__(
@@ -68,8 +70,8 @@ class DailyBudget(BaseBudget):
         is_recorded: bool = True,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`is_recorded`: write each request to the file. If false, the limits apply, and another process, through
-        which the requests go, writes them."""
+        """`is_recorded`: write each request to the file. If false, the limits apply, but the
+        process that forwards the requests writes them."""
         super().__init__("the day", limits, price)
         self._folder = folder
         self._is_recorded = is_recorded
@@ -86,13 +88,13 @@ class DailyBudget(BaseBudget):
 
     @property
     def spent(self) -> Spending:
-        """What the day has spent so far, including what is held for requests on their way."""
+        """The sum of the day so far, including amounts reserved for requests in flight."""
         try:
             fd = os.open(self.file, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             return Spending()
         try:
-            return _last(fd)[0]
+            return _last_sum(fd)[0]
         finally:
             os.close(fd)
 
@@ -102,35 +104,38 @@ class DailyBudget(BaseBudget):
             if not self._is_recorded:
                 return over_budget(self.name, self.limits, self.spent, Spending(), amount) or _not_recorded
             with self._lock, _locked(file) as fd:
-                spent, whole = _last(fd)
+                spent, whole = _last_sum(fd)
                 refusal = over_budget(self.name, self.limits, spent, Spending(), amount)
                 if refusal is not None:
                     return refusal
                 self._write(fd, whole, "held", model, amount, spent + amount)
         except OSError as error:
             return _cannot_write(file, error)
-        return partial(self._corrected, file, model, amount)
+        return partial(self._settled_in_file, file, model, amount)
 
-    def _corrected(self, file: Path, model: str, amount: Spending, spent: Spending) -> None:
+    def _settled_in_file(self, file: Path, model: str, amount: Spending, spent: Spending) -> None:
         """Write the true cost to the file of the day on which the request was sent."""
         try:
             with self._lock, _locked(file) as fd:
-                before, whole = _last(fd)
+                before, whole = _last_sum(fd)
                 what = "spent" if spent.requests else "given back"
                 self._write(fd, whole, what, model, spent, before - amount + spent)
         except OSError as error:
-            # What was held stays spent. The next request is refused, because it cannot be written either.
-            _log.warning("the day's budget cannot be written", error=error)
+            # The reserved amount stays spent. The next request is refused, because it cannot be
+            # written either.
+            _log.warning("the file of the daily budget cannot be written", error=error)
 
-    def _write(self, fd: int, whole: bool, what: str, model: str, one: Spending, total: Spending) -> None:
+    def _write(
+        self, fd: int, whole: bool, what: str, model: str, spending: Spending, total: Spending
+    ) -> None:
         entry = Entry(
             at=time.strftime("%H:%M:%S", time.localtime(self._clock())),
             pid=os.getpid(),
             what=what,
             model=model,
-            requests=one.requests,
-            tokens=one.tokens,
-            dollars=one.dollars,
+            requests=spending.requests,
+            tokens=spending.tokens,
+            dollars=spending.dollars,
             sum=total,
         )
         # End a line that another process could not finish; readers skip it.
@@ -140,19 +145,20 @@ class DailyBudget(BaseBudget):
 
 
 def _not_recorded(spent: Spending) -> None:
-    """Nothing was held, so there is nothing to settle."""
+    """Nothing was reserved, so there is nothing to settle."""
 
 
-def _last(fd: int) -> tuple[Spending, bool]:
+def _last_sum(fd: int) -> tuple[Spending, bool]:
     """The sum in the last complete line, and whether the file ends with a complete line."""
     size = os.fstat(fd).st_size
-    tail = _TAIL
+    tail = _TAIL_SIZE
     whole = True
     while size:
         begin = max(size - tail, 0)
         lines = os.pread(fd, size - begin, begin).split(b"\n")
         whole = lines[-1] == b""
-        # The first line may be cut by where we began to read; the last one has no newline.
+        # The first line may be cut, because we start to read in the middle. The last item has no
+        # newline.
         for line in reversed(lines[1 if begin else 0 : -1]):
             try:
                 return _decoder.decode(line).sum, whole
@@ -166,7 +172,7 @@ def _last(fd: int) -> tuple[Spending, bool]:
 
 @contextmanager
 def _locked(file: Path) -> Iterator[int]:
-    """The descriptor of the file, locked."""
+    """Lock the file and yield its descriptor."""
     private_dir(file.parent)
     lock = FileLock.take(file, wait=_LOCK_TIMEOUT)
     if lock is None:
@@ -179,7 +185,7 @@ def _locked(file: Path) -> Iterator[int]:
 
 def _cannot_write(file: Path, error: OSError) -> BudgetRefusal:
     return BudgetRefusal(
-        kind="unkept",
-        message=f"the day's budget cannot be kept: {file}: {error.strerror or error}",
-        hint="Make the file writable, or run without a budget for the day.",
+        kind="unwritable",
+        message=f"the file of the daily budget cannot be written: {file}: {error.strerror or error}",
+        hint="Make the file writable, or run without a daily budget.",
     )

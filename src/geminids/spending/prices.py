@@ -20,7 +20,8 @@ _MILLION = Decimal(1_000_000)
 class Price(msgspec.Struct, frozen=True, kw_only=True):
     """The price of one request in exact dollars, by kind of token.
 
-    `input` excludes cached input. Thinking is billed as output, the prompts of the API's own tools as input.
+    `input` excludes cached input. Thinking is billed as output, the prompts of the API's own tools
+    as input.
     """
 
     input: Decimal
@@ -43,10 +44,11 @@ def price_of(
     *,
     tier_for: int | None = None,
 ) -> Price | None:
-    """The price of one request: by the caller's `table`, else by the list price of that day; None if it is unknown.
+    """The price of one request, from the caller's `table`, else from the list prices of that day.
+    None if unknown.
 
-    The request's input decides its tier, so the price of a sum of several requests would be too high or too low. For
-    a sum, `tier_for` is the input of one request.
+    The input of a request decides its tier, so the price of several requests together would be
+    wrong. For a sum, set `tier_for` to the input of one request.
 
     >>> from geminids.spending.tokens import Counts
     >>> price_of("gemini-2.5-pro", Counts(input=1000, cached=400, output=100, thinking=50)).usd
@@ -54,21 +56,21 @@ def price_of(
     """
     if not model:
         return None
-    given, tool = tokens.input or 0, tokens.tool or 0
-    # More cached than input is a wrong count; it must not make the price negative.
-    cached = min(tokens.cached or 0, given)
+    input_tokens, tool = tokens.input or 0, tokens.tool or 0
+    # More cached than input tokens would be a wrong count; it must not make the price negative.
+    cached = min(tokens.cached or 0, input_tokens)
     source: Literal["list", "table"] = "table"
-    sent = given + tool if tier_for is None else tier_for
-    rates = rates_in(table, model, sent) if table else None
+    tier_input = input_tokens + tool if tier_for is None else tier_for
+    rates = rates_in(table, model, tier_input) if table else None
     if rates is None:
         from geminids.spending.list_prices import listed_rates
 
         source = "list"
-        rates = listed_rates(model, sent, _day(at))
+        rates = listed_rates(model, tier_input, _day(at))
     if rates is None:
         return None
     return Price(
-        input=(given - cached) * rates.input / _MILLION,
+        input=(input_tokens - cached) * rates.input / _MILLION,
         cached=cached * rates.cached / _MILLION,
         tool=tool * rates.input / _MILLION,
         output=(tokens.output or 0) * rates.output / _MILLION,
@@ -78,11 +80,12 @@ def price_of(
 
 
 def pricing(table: PriceTable | None) -> Callable[[str, Tokens], Decimal | None]:
-    """A function that returns the price of a request of today, by this table, else by the list."""
+    """A function that returns today's price of a request, from this table, else from the list
+    prices."""
 
     def price(model: str, tokens: Tokens) -> Decimal | None:
-        found = price_of(model, tokens, table=table)
-        return found.usd if found is not None else None
+        priced = price_of(model, tokens, table=table)
+        return priced.usd if priced is not None else None
 
     return price
 
@@ -97,5 +100,5 @@ def warm_up() -> None:
 def _day(at: date | None) -> date:
     if at is None:
         return datetime.now(UTC).date()
-    # A datetime is a date too, but every one would be a new key of the cache.
+    # A datetime is a date too, but each would add a new key to the cache.
     return at.date() if isinstance(at, datetime) else at

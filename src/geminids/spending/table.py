@@ -18,12 +18,12 @@ from geminids.errors import GeminidsError
 
 __all__ = ["ModelRate", "PriceTable", "RateTier", "Rates", "bare", "names_of", "rates_in", "read_prices"]
 
-# The end of a name that only identifies a version of the model.
+# A suffix that only identifies a version of the model.
 _VERSION = re.compile(r"-(?:\d{2,8}|\d{2}-\d{2,4}|preview|latest|exp|experimental|stable|customtools)$")
 
 
 class RateTier(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Prices of all tokens of a request whose input has more than `above` tokens."""
+    """Prices of all tokens of a request with more than `above` input tokens."""
 
     above: int
     input: float
@@ -32,7 +32,7 @@ class RateTier(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     def __post_init__(self) -> None:
         if self.above < 0:
-            raise ValueError(f"a tier begins above {self.above} tokens: it must be 0 or more")
+            raise ValueError(f"above is {self.above}: it must be 0 or more")
         _check(self, f"the tier above {self.above:,}")
 
 
@@ -50,22 +50,22 @@ class ModelRate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     def __post_init__(self) -> None:
         if not bare(self.model):
-            raise ValueError("model is the name of no model")
+            raise ValueError("model is empty")
         _check(self, self.model)
         begins = [tier.above for tier in self.tiers]
         if len(set(begins)) < len(begins):
-            raise ValueError(f"{self.model}: two tiers begin above the same number of tokens")
-        # A tuple: rates are looked up by their hash.
+            raise ValueError(f"{self.model}: two tiers have the same value of above")
+        # Make it a tuple, because rates must be hashable.
         msgspec.structs.force_setattr(self, "tiers", tuple(self.tiers))
 
 
-def _check(rate: ModelRate | RateTier, whose: str) -> None:
+def _check(rate: ModelRate | RateTier, owner: str) -> None:
     for name in ("input", "output", "cached"):
         dollars = getattr(rate, name)
         if dollars is not None and not (dollars >= 0 and math.isfinite(dollars)):
-            raise ValueError(f"{whose}: {name} is {dollars}: a price is a number that is not below 0")
+            raise ValueError(f"{owner}: {name} is {dollars}: a price must be a number of 0 or more")
     if rate.cached is not None and rate.cached > rate.input:
-        raise ValueError(f"{whose}: cached is {rate.cached}, which is more than input ({rate.input})")
+        raise ValueError(f"{owner}: cached is {rate.cached}, which is more than input ({rate.input})")
 
 
 # The first entry that matches a model's name applies.
@@ -73,7 +73,7 @@ PriceTable = Sequence[ModelRate]
 
 
 class Rates(msgspec.Struct, frozen=True):
-    """Dollars per million tokens for one request, with its tier decided."""
+    """Dollars per million tokens for one request, in its tier."""
 
     input: Decimal
     cached: Decimal
@@ -81,7 +81,7 @@ class Rates(msgspec.Struct, frozen=True):
 
 
 def bare(model: str) -> str:
-    """The name without folders, in lower case, as prices are looked up by.
+    """The model name without its path, in lower case. Prices are looked up by it.
 
     >>> bare("models/gemini-2.5-pro"), bare("publishers/google/models/Gemini-2.5-Pro")
     ('gemini-2.5-pro', 'gemini-2.5-pro')
@@ -90,8 +90,9 @@ def bare(model: str) -> str:
 
 
 def names_of(model: str) -> Iterator[str]:
-    """The name, then shorter names without version parts: the API serves `gemini-2.5-flash-001` if it is asked for
-    `gemini-2.5-flash`. `lite`, `image`, `tts` and `live` are other models.
+    """Yield the name, then shorter names without version suffixes: the API serves
+    `gemini-2.5-flash-001` for `gemini-2.5-flash`. `lite`, `image`, `tts` and `live` are different
+    models, so they stay.
 
     >>> list(names_of("models/gemini-2.5-flash-preview-09-2025"))
     ['gemini-2.5-flash-preview-09-2025', 'gemini-2.5-flash-preview', 'gemini-2.5-flash']
@@ -104,7 +105,8 @@ def names_of(model: str) -> Iterator[str]:
 
 
 def rates_in(table: PriceTable, model: str, tokens_in: int) -> Rates | None:
-    """The rates of a request with so much input by this table; None if no entry matches the model.
+    """The rates of a request with `tokens_in` input tokens in this table; None if no entry matches
+    the model.
 
     >>> rates_in([ModelRate(model="gemini-9*", input=1, output=2)], "gemini-9-pro", 10)
     Rates(input=Decimal('1'), cached=Decimal('1'), output=Decimal('2'))
@@ -128,20 +130,20 @@ def _rates(rate: ModelRate | RateTier) -> Rates:
 
 
 def _exact(dollars: float) -> Decimal:
-    # By its text: 0.1 is exactly a tenth.
+    # Convert the text, so that 0.1 becomes exactly a tenth.
     return Decimal(str(dollars))
 
 
-_HINT = "A line is [[models]] with model, input and output (dollars per million tokens); docs/reference/prices.md."
-# An object, or a list of them: `[models.x]` and `[[models]]` are TOML.
+_HINT = "Each entry is [[models]] with model, input and output (dollars per million tokens): docs/reference/prices.md."
+# A JSON object, or a list of them. `[models.x]` and `[[models]]` are TOML.
 _JSON = re.compile(rb"\s*(?:\{|\[\s*[{\]])")
 
 
 def read_prices(path: str) -> PriceTable:
-    """The table in this file. Raises `GeminidsError` if it is not valid."""
+    """Read a price table from a file. Raises `GeminidsError` if it is not valid."""
     try:
-        found = os.stat(path)
-        return _read(path, found.st_mtime_ns, found.st_size)
+        status = os.stat(path)
+        return _read(path, status.st_mtime_ns, status.st_size)
     except OSError as error:
         raise GeminidsError(f"{path}: {error.strerror}", hint=_HINT) from None
 
@@ -151,26 +153,26 @@ def read_prices(path: str) -> PriceTable:
 def _read(path: str, time: int, size: int) -> PriceTable:
     data = Path(path).read_bytes().removeprefix(b"\xef\xbb\xbf")
     try:
-        table = msgspec.convert(_models(_parsed(data)), tuple[ModelRate, ...])
+        table = msgspec.convert(_models(_parse(data)), tuple[ModelRate, ...])
     except (ValueError, RecursionError) as error:  # also what msgspec and tomllib raise
         raise GeminidsError(f"{path}: {error}".replace("`$", "`models"), hint=_HINT) from None
     if not table:
-        raise GeminidsError(f"{path}: there is no model in it", hint=_HINT)
+        raise GeminidsError(f"{path}: the price table has no models", hint=_HINT)
     return table
 
 
-def _parsed(data: bytes) -> Any:
+def _parse(data: bytes) -> Any:
     if _JSON.match(data):
         return msgspec.json.decode(data)
-    import tomllib  # imported late: most runs have no table
+    import tomllib  # late: most runs have no price table
 
     return tomllib.loads(data.decode())
 
 
 def _models(value: Any) -> Any:
-    """The entries of the table. Another name beside `models` is an error."""
+    """The entries of the table. Any other key than `models` is an error."""
     if not isinstance(value, dict):
         return value
     if others := [name for name in value if name != "models"]:
-        raise ValueError(f"{', '.join(others)}: there is [[models]] in a table of prices, and nothing else")
+        raise ValueError(f"{', '.join(others)}: a price table may contain only [[models]]")
     return value.get("models", ())

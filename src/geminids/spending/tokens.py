@@ -1,4 +1,4 @@
-"""The tokens of one request. In a module of its own: the gateway imports it before the CLI is spawned."""
+"""The tokens of one request. The gateway imports this module before the CLI is spawned."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ __all__ = ["Counts", "Tokens"]
 
 
 class Tokens(Protocol):
-    """The tokens of one request: input includes cached, output excludes thinking. `TokensUsed` is one."""
+    """The tokens of one request: input includes cached, output excludes thinking. `TokensUsed`
+    implements it."""
 
     @property
     def input(self) -> int | None: ...
@@ -25,7 +26,8 @@ class Tokens(Protocol):
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True):
-    """The tokens of one request as the API counts them: input includes cached, output excludes thinking."""
+    """The tokens of one request as the API counts them: input includes cached, output excludes
+    thinking."""
 
     input: int | None = None
     cached: int | None = None

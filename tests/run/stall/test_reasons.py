@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from geminids import PermissionAsked, Stall, ToolStarted
-from geminids.gateway.messages import UnderWay
+from geminids.gateway.messages import InFlightRequest
 from geminids.run.stall.explain import level_of, reason_of
 from geminids.run.stall.processes import Look, Seen
 from geminids.run.stall.snapshot import Failed, Moment, Situation, Span, key_of, needs_look
@@ -29,8 +29,10 @@ def words(situation: Situation, *below: Seen, **fields: Any) -> tuple[str, Stall
     return found.words, found.stall
 
 
-def request(**fields: Any) -> UnderWay:
-    made = UnderWay(3, "gemini-x", "main", is_paid=True, attempt=fields.pop("attempt", 1), body=7, came=105.0)
+def request(**fields: Any) -> InFlightRequest:
+    made = InFlightRequest(
+        3, "gemini-x", "main", is_paid=True, attempt=fields.pop("attempt", 1), body=7, came=105.0
+    )
     for name, value in fields.items():
         setattr(made, name, value)
     return made
@@ -66,13 +68,13 @@ def shell(command: str, call_id: str = "t") -> ToolStarted:
             "api",
         ),
         (
-            request(held_until=160.0, held_why="10 requests a minute may leave"),
-            "request 3 to gemini-x is held back for 20 s more: 10 requests a minute may leave",
+            request(held_until=160.0, held_why="the limit is 10 requests a minute"),
+            "request 3 to gemini-x is held back for 20 s more: the limit is 10 requests a minute",
             "held",
         ),
     ],
 )
-def test_requests_that_the_gateway_sees(under_way: UnderWay, said: str, cause: str) -> None:
+def test_requests_that_the_gateway_sees(under_way: InFlightRequest, said: str, cause: str) -> None:
     """Sent when, heard when, or held back for how long."""
     assert words(Situation(gateway=True, requests=(under_way,)))[0] == said
     assert words(Situation(gateway=True, requests=(under_way,)))[1].cause == cause
@@ -252,7 +254,7 @@ def test_the_process_of_an_mcp_server(line: str, words_: tuple[str, ...], found:
 
 def test_a_request_that_we_have_not_let_through() -> None:
     """A rate that the user has set is no failure of the API."""
-    held = Failed(1, 429, 138.0, 30.0, 7, held="held back by geminids: the rate is used up")
+    held = Failed(1, 429, 138.0, 30.0, 7, held="delayed by geminids: the limit is reached")
     said, stall = words(Situation(gateway=True, failed=held))
-    assert said == "a request is held back by geminids: the rate is used up; the CLI asks again in about 28 s"
+    assert said == "a request is delayed by geminids: the limit is reached; the CLI asks again in about 28 s"
     assert (stall.cause, stall.next_s) == ("held", 28.0)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from geminids.gateway import Request, Upstream
-    from geminids.gateway.messages import Told
+    from geminids.gateway.messages import GatewayMessage
     from geminids.gateway.upstream import Part
 
 __all__ = ["gateway"]
@@ -93,15 +93,17 @@ def _scripted(script: Path | None) -> Upstream:
 def _google() -> Upstream:
     from geminids.errors import GeminidsError
     from geminids.gateway.forward.credential import ApiKey
-    from geminids.gateway.forward.forward import GEMINI_URL, Passing
-    from geminids.gateway.forward.network_settings import way_of
+    from geminids.gateway.forward.forward import GEMINI_URL, Forwarding
+    from geminids.gateway.forward.network_settings import read_network_settings
 
     key = os.environ.get("GEMINI_API_KEY")
     if not key:
         raise GeminidsError(
             "there is no key to record with", hint="Set GEMINI_API_KEY, or record a script with --script."
         )
-    return Passing(os.environ.get("GOOGLE_GEMINI_BASE_URL") or GEMINI_URL, ApiKey(key), way_of(os.environ))
+    return Forwarding(
+        os.environ.get("GOOGLE_GEMINI_BASE_URL") or GEMINI_URL, ApiKey(key), read_network_settings(os.environ)
+    )
 
 
 def _secrets() -> frozenset[str]:
@@ -114,7 +116,7 @@ def _say(remark: str) -> None:
     click.echo(remark, err=True)
 
 
-def _heard(told: Told) -> None:
+def _heard(told: GatewayMessage) -> None:
     fault = getattr(told, "fault", None)
     if fault is not None:
         _say(fault)
@@ -137,9 +139,9 @@ class _Door:
         return self._lease.token
 
     def answer(self, request: Request) -> AsyncIterator[Part]:
-        from geminids.gateway.metering import Leased
+        from geminids.gateway.metering import MeteredUpstream
 
-        return Leased(self._leases, lambda: self._port).answer(request)
+        return MeteredUpstream(self._leases, lambda: self._port).answer(request)
 
 
 class _Honest:

@@ -1,1 +1,1 @@
-"""Who may use the gateway, and how it signs in to the API."""
+"""Authorize requests to the gateway, and read the API key."""

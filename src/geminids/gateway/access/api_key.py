@@ -1,4 +1,4 @@
-"""Where the API key is kept when it is not in the environment: a file of its user's alone, or the keyring."""
+"""Read the API key from a private file or from the keyring."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ _log = get_logger("gateway")
 
 _USUAL_NAME = "GEMINI_API_KEY"
 _NAMED = re.compile(r"(?:export[ \t]+)?([A-Za-z_]\w*)[ \t]*=[ \t]*(.*)")
-# What a header can carry, and every key that Google gives out consists of.
+# Characters that a header can carry. Google's keys contain no others.
 _KEY = re.compile(r"[!-~]+")
-_LARGEST = 64 * 1024
-_OF_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+_MAX_SIZE = 64 * 1024
+_GROUP_AND_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 def read_key(key_from: str) -> str:
-    """The key that `file:PATH` or `keyring:SERVICE/USER` names; raises `KeyProblem`."""
+    """Read the key from `file:PATH` or `keyring:SERVICE/USER`. Raises `KeyProblem`."""
     scheme, _, place = key_from.partition(":")
     if scheme == "file" and place:
         return _from_file(os.path.expanduser(place))
     if scheme == "keyring" and place:
         return _from_keyring(place)
-    raise KeyProblem("a key is read from file:PATH or keyring:SERVICE/USER, and from nowhere else")
+    raise KeyProblem("a key can be read only from file:PATH or keyring:SERVICE/USER")
 
 
 def _from_file(path: str) -> str:
@@ -39,53 +39,54 @@ def _from_file(path: str) -> str:
     except OSError as error:
         raise KeyProblem(
             f"the key file {path} cannot be read: {error.strerror or type(error).__name__}",
-            hint="Name the file that holds the API key as file:PATH.",
+            hint="Use file:PATH, where PATH is the file that holds the API key.",
         ) from None
     return _checked(_key_in(text, path), f"the key file {path}")
 
 
 def _private_text(path: str) -> str:
-    # Not blocking: a FIFO that nobody writes to would be waited for without end.
+    # Do not block: opening a FIFO without a writer would wait for ever.
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0))
     try:
-        # Of what was opened, not of the name: another file could stand there a moment later.
+        # Check the open file and not the path: the path could be replaced in between.
         _check_file(os.fstat(fd), path)
-        return os.read(fd, _LARGEST).decode("utf-8-sig")
+        return os.read(fd, _MAX_SIZE).decode("utf-8-sig")
     finally:
         os.close(fd)
 
 
-def _check_file(found: os.stat_result, path: str) -> None:
-    if not stat.S_ISREG(found.st_mode):
+def _check_file(status: os.stat_result, path: str) -> None:
+    if not stat.S_ISREG(status.st_mode):
         raise KeyProblem(
             f"the key file {path} is not a regular file",
-            hint="Name the file that holds the API key as file:PATH.",
+            hint="Use file:PATH, where PATH is the file that holds the API key.",
         )
-    if os.name != "nt" and found.st_mode & _OF_OTHERS:
+    if os.name != "nt" and status.st_mode & _GROUP_AND_OTHERS:
         raise KeyProblem(
-            f"the key file {path} is open to other users (mode {stat.S_IMODE(found.st_mode):04o})",
-            hint=f"Keep it to yourself: chmod 600 {path}",
+            f"the key file {path} is open to other users (mode {stat.S_IMODE(status.st_mode):04o})",
+            hint=f"Make it private: chmod 600 {path}",
         )
-    if found.st_size > _LARGEST:
+    if status.st_size > _MAX_SIZE:
         raise KeyProblem(
-            f"the key file {path} is too large for a key ({found.st_size} bytes)",
-            hint="Put the API key into it, alone on a line.",
+            f"the key file {path} is too large for a key ({status.st_size} bytes)",
+            hint="Put only the API key into it, on one line.",
         )
 
 
 def _key_in(text: str, path: str) -> str:
-    """The one line of a file, or the value of its one NAME=value line; of several, that of GEMINI_API_KEY."""
+    """The only line of a file, or the value of its only NAME=value line; of several lines, that of
+    GEMINI_API_KEY."""
     lines = [line.strip() for line in text.splitlines()]
     lines = [line for line in lines if line and not line.startswith("#")]
     if not lines:
-        raise KeyProblem(f"the key file {path} is empty", hint="Put the API key into it, alone on a line.")
+        raise KeyProblem(f"the key file {path} is empty", hint="Put only the API key into it, on one line.")
     named = {match[1]: _unquoted(match[2]) for line in lines if (match := _NAMED.fullmatch(line))}
     if _USUAL_NAME in named:
         return named[_USUAL_NAME]
     if len(lines) > 1:
         raise KeyProblem(
-            f"the key file {path} has {len(lines)} lines, and none of them is {_USUAL_NAME}=…",
-            hint="Put the API key into it, alone on a line.",
+            f"the key file {path} has {len(lines)} lines, but none of them is {_USUAL_NAME}=…",
+            hint="Put only the API key into it, on one line.",
         )
     return next(iter(named.values()), lines[0])
 
@@ -98,33 +99,33 @@ def _unquoted(value: str) -> str:
 def _from_keyring(place: str) -> str:
     service, slash, user = place.rpartition("/")
     if not (slash and service and user):
-        raise KeyProblem("a key in the keyring is named as keyring:SERVICE/USER")
+        raise KeyProblem("a key in the keyring must be given as keyring:SERVICE/USER")
     try:
-        import keyring  # imported late: few have it, and it looks for its backends
+        import keyring  # late: it is optional, and searches for its backends when it is imported
     except ImportError:
         raise KeyProblem(
-            "the keyring cannot be asked: the package `keyring` is not installed",
+            "the keyring cannot be read: the package `keyring` is not installed",
             hint="pip install keyring (or geminids[keyring]), or keep the key in a file: file:PATH",
         ) from None
     try:
         key = keyring.get_password(service, user)
     except Exception as error:
-        # Its message is a backend's, and may say anything: it is neither shown nor logged.
+        # The message comes from a backend and may contain anything: do not show or log it.
         _log.warning("the keyring failed with %s", type(error).__name__)
         raise KeyProblem(
-            f"the keyring cannot be asked for {service}/{user}: {type(error).__name__}",
-            hint="See that a keyring is there and unlocked (`python -m keyring diagnose`), or use file:PATH.",
+            f"the keyring cannot be read for {service}/{user}: {type(error).__name__}",
+            hint="Check that a keyring exists and is unlocked (`python -m keyring diagnose`), or use file:PATH.",
         ) from None
     if key is None:
         raise KeyProblem(
-            f"the keyring has nothing for {service}/{user}",
-            hint=f"Put it there with `python -m keyring set {service} {user}`.",
+            f"the keyring has no entry for {service}/{user}",
+            hint=f"Add it with `python -m keyring set {service} {user}`.",
         )
     return _checked(key.strip(), f"the keyring's entry {service}/{user}")
 
 
 def _checked(key: str, where: str) -> str:
     if _KEY.fullmatch(key) is None:
-        what = "holds characters that no key has" if key else "is empty"
-        raise KeyProblem(f"{where} {what}", hint="Put the API key there, and nothing else.")
+        problem = "has invalid characters" if key else "is empty"
+        raise KeyProblem(f"{where} {problem}", hint="Put only the API key there.")
     return key

@@ -1,4 +1,4 @@
-"""An answer on its way into a cassette and out of it: pieces of HTTP to what can be read, and back. Pure."""
+"""Convert answers between HTTP and the readable form in a cassette. Pure."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any
 
 import msgspec
 
-from geminids.gateway.cassette.lines import Answer, bytes_as
+from geminids.gateway.cassette.lines import RecordedAnswer, bytes_field
 from geminids.gateway.script.encode import sse
 from geminids.gateway.upstream import Body, Cut, Head, Part, Stall, UpstreamFault, Wait
 from geminids.redact import Redactor, TextRedactor
 
-__all__ = ["body_fields", "masked", "parts_of_answer"]
+__all__ = ["body_fields", "mask", "parts_of_answer"]
 
 _EVENTS = "text/event-stream"
 
 
 def body_fields(head: Head, data: bytes) -> dict[str, Any]:
-    """The body of an answer as the field of `Answer` that people can read best."""
-    data = _unpacked(data, head.headers.get("content-encoding", ""))
+    """The body of an answer as the most readable field of `RecordedAnswer`."""
+    data = _decompress(data, head.headers.get("content-encoding", ""))
     kind = head.headers.get("content-type", "")
     if kind.startswith(_EVENTS):
         fields = _events(data)
@@ -30,20 +30,21 @@ def body_fields(head: Head, data: bytes) -> dict[str, Any]:
     try:
         return {"json": msgspec.json.decode(data)}
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return dict(bytes_as(data))
+        return dict(bytes_field(data))
 
 
-def _unpacked(data: bytes, encoding: str) -> bytes:
+def _decompress(data: bytes, encoding: str) -> bytes:
     if encoding not in ("gzip", "deflate", "x-gzip"):
         return data
     try:
-        return zlib.decompressobj(47).decompress(data)  # of an answer that was cut, what is there
+        return zlib.decompressobj(47).decompress(data)  # also works for an answer that was cut
     except zlib.error:
         return data
 
 
 def _events(data: bytes) -> dict[str, Any] | None:
-    """The values of the events, and what came of the last one; None where it is anything else."""
+    """The decoded events, and the rest of an incomplete last one; None if the body is anything
+    else."""
     *lines, rest = data.replace(b"\r\n", b"\n").split(b"\n")
     events: list[Any] = []
     try:
@@ -57,22 +58,22 @@ def _events(data: bytes) -> dict[str, Any] | None:
         return None
 
 
-def masked(fields: dict[str, Any], redactor: Redactor) -> dict[str, Any]:
-    """The same without secrets, those too that are spread over texts of several events."""
+def mask(fields: dict[str, Any], redactor: Redactor) -> dict[str, Any]:
+    """Mask secrets, also those that are split across the texts of several events."""
     if not redactor:
         return fields
-    shown: dict[str, Any] = {}
+    clean: dict[str, Any] = {}
     for name, value in fields.items():
         if name == "base64":
-            shown |= bytes_as(redactor.block(base64.b64decode(value)))
+            clean |= bytes_field(redactor.block(base64.b64decode(value)))
         elif name == "events":
-            shown[name] = [redactor.value(event) for event in value]
-            _mask_across(shown[name], redactor)
+            clean[name] = [redactor.value(event) for event in value]
+            _mask_across(clean[name], redactor)
         else:
-            shown[name] = redactor.value(value)
-    if shown.get("rest"):
-        _mask_rest(shown, redactor)
-    return shown
+            clean[name] = redactor.value(value)
+    if clean.get("rest"):
+        _mask_rest(clean, redactor)
+    return clean
 
 
 def _mask_across(events: list[Any], redactor: Redactor) -> None:
@@ -97,14 +98,15 @@ def _text_parts(event: Any) -> Iterator[dict[str, Any]]:
                 yield part
 
 
-def _mask_rest(shown: dict[str, Any], redactor: Redactor) -> None:
-    """What was cut can end in the first half of a secret: nobody will ever need that piece."""
+def _mask_rest(clean: dict[str, Any], redactor: Redactor) -> None:
+    """Drop the end of a cut event if it may be the first half of a secret."""
     pieces = TextRedactor(redactor)
-    shown["rest"] = pieces.feed(shown["rest"])
+    clean["rest"] = pieces.feed(clean["rest"])
 
 
-def parts_of_answer(answer: Answer, *, pace: bool = False) -> Iterator[Part]:
-    """What is sent for a recorded answer. Raises the fault that was met where it was met."""
+def parts_of_answer(answer: RecordedAnswer, *, pace: bool = False) -> Iterator[Part]:
+    """The parts to send for a recorded answer. Raises a recorded fault at the point where it
+    happened."""
     waits = _waits(answer) if pace else None
     if answer.status is not None:
         pieces = _pieces(answer)
@@ -120,11 +122,11 @@ def parts_of_answer(answer: Answer, *, pace: bool = False) -> Iterator[Part]:
     if answer.end == "stalled":
         yield Stall()
     elif answer.end != "whole":
-        # A client that left then had no use for the rest, and there is none to give.
+        # "cut" or "left": the rest was not recorded.
         yield Cut()
 
 
-def _pieces(answer: Answer) -> list[bytes]:
+def _pieces(answer: RecordedAnswer) -> list[bytes]:
     rest = [answer.rest.encode()] if answer.rest else []
     if answer.events is not None:
         return [sse(event) for event in answer.events] + rest
@@ -135,7 +137,7 @@ def _pieces(answer: Answer) -> list[bytes]:
     return [] if answer.json is msgspec.UNSET else [msgspec.json.encode(answer.json)]
 
 
-def _headers(answer: Answer, pieces: list[bytes]) -> dict[str, str]:
+def _headers(answer: RecordedAnswer, pieces: list[bytes]) -> dict[str, str]:
     headers = {"content-type": answer.type} if answer.type else {}
     if answer.retry_after is not None:
         headers["retry-after"] = answer.retry_after
@@ -144,8 +146,8 @@ def _headers(answer: Answer, pieces: list[bytes]) -> dict[str, str]:
     return headers
 
 
-def _waits(answer: Answer) -> tuple[float, float]:
-    """How long it took to the first byte, and from piece to piece on average."""
+def _waits(answer: RecordedAnswer) -> tuple[float, float]:
+    """Seconds until the first byte, and the average between two pieces."""
     first = answer.first_ms or 0
     gaps = max(len(answer.events or ()) - 1, 1)
     return first / 1000, max((answer.ms or 0) - first, 0) / gaps / 1000

@@ -1,4 +1,4 @@
-"""A cassette: the requests and answers of a run as readable text, one JSON object a line; reading one."""
+"""Read a cassette: the requests and answers of a run as JSON Lines."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ from geminids.gateway.cassette.lines import (
     VERSION,
     Cassette,
     CassetteHeader,
+    CassetteLine,
+    ContentLine,
     Exchange,
     ExchangeLine,
-    Line,
     RequestLine,
-    Said,
-    System,
-    Tools,
+    SystemLine,
+    ToolsLine,
 )
 from geminids.gateway.request import Api
 
 __all__ = ["Cassette", "CassetteHeader", "Exchange", "cassette_api", "load_cassette", "read_cassette"]
 
 _RECORD = "Record it again: geminids run --record FILE, or pytest --geminids-record."
-_decoder: msgspec.json.Decoder[Line] = msgspec.json.Decoder(Line)
+_decoder: msgspec.json.Decoder[CassetteLine] = msgspec.json.Decoder(CassetteLine)
 
 
 def load_cassette(path: str | Path) -> Cassette:
-    """Read a cassette file. Raises one `GeminidsError` that names the file, and the line where it is broken."""
+    """Read a cassette file. Raises `GeminidsError` with the file and the line that is broken."""
     try:
         data = Path(path).read_bytes()
     except FileNotFoundError:
-        raise GeminidsError(f"there is no cassette {path}", hint=_RECORD) from None
+        raise GeminidsError(f"the cassette {path} does not exist", hint=_RECORD) from None
     except OSError as error:
         raise GeminidsError(f"the cassette {path} cannot be read: {error.strerror or error}") from None
     return read_cassette(data, str(path))
 
 
 def cassette_api(path: str | Path) -> Api:
-    """The form of the API that a cassette was recorded with; `gemini` if the file cannot be read, which the replay
-    reports later."""
+    """The form of the API that a cassette was recorded with. Returns `gemini` if the file cannot be
+    read; the replay reports that later."""
     try:
         with open(path, "rb") as file:
             return _header(file.readline().removeprefix(b"\xef\xbb\xbf"), str(path)).api
@@ -67,60 +67,60 @@ def read_cassette(data: bytes, name: str = "cassette") -> Cassette:
             if header is None:
                 header = _header(line, name)
             else:
-                reader.take(_decoded(line))
-        except (msgspec.MsgspecError, ValueError, RecursionError, _Dangling) as error:
+                reader.add(_decode(line))
+        except (msgspec.MsgspecError, ValueError, RecursionError, _BrokenReference) as error:
             raise GeminidsError(f"{name}:{number}: this line is broken: {error}", hint=_RECORD) from None
     if header is None:
-        raise GeminidsError(f"{name} is no cassette: there is nothing in it", hint=_RECORD)
+        raise GeminidsError(f"{name} is not a cassette: it is empty", hint=_RECORD)
     exchanges = tuple(sorted(reader.exchanges, key=lambda exchange: exchange.n))
     return Cassette(name=name, header=header, exchanges=exchanges)
 
 
-class _Dangling(Exception):
-    """A line that refers to one that is not there."""
+class _BrokenReference(Exception):
+    """A line refers to another line that does not exist."""
 
 
 def _header(line: bytes, name: str) -> CassetteHeader:
     try:
-        found: Any = json.loads(line)
+        decoded: Any = json.loads(line)
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict) or found.get("kind") != "cassette":
-        raise GeminidsError(f"{name} is no cassette: its first line does not say so", hint=_RECORD)
-    version = found.get("version", VERSION)
+        decoded = None
+    if not isinstance(decoded, dict) or decoded.get("kind") != "cassette":
+        raise GeminidsError(f"{name} is not a cassette: its first line has no cassette header", hint=_RECORD)
+    version = decoded.get("version", VERSION)
     if isinstance(version, int) and version > VERSION:
         raise GeminidsError(
-            f"{name} is a cassette of version {version}, and this geminids reads up to {VERSION}",
+            f"{name} is a cassette of version {version}, but this geminids reads only up to version {VERSION}",
             hint="Update geminids, or record it again.",
         )
-    return msgspec.convert(found, CassetteHeader)
+    return msgspec.convert(decoded, CassetteHeader)
 
 
-def _decoded(line: bytes) -> Line:
+def _decode(line: bytes) -> CassetteLine:
     try:
         return _decoder.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        converted: Line = msgspec.convert(json.loads(line), Line)
+        converted: CassetteLine = msgspec.convert(json.loads(line), CassetteLine)
         return converted
 
 
 class _Reader:
-    """Puts lines together again."""
+    """Builds exchanges from lines."""
 
     def __init__(self) -> None:
         self.exchanges: list[Exchange] = []
         self._values: dict[str, Any] = {}
-        self._said: dict[str, Said] = {}
+        self._contents: dict[str, ContentLine] = {}
 
-    def take(self, line: Line) -> None:
+    def add(self, line: CassetteLine) -> None:
         if isinstance(line, ExchangeLine):
             self.exchanges.append(self._exchange(line))
-        elif isinstance(line, Said):
-            self._said[line.id] = line
-        elif isinstance(line, (System, Tools)):
+        elif isinstance(line, ContentLine):
+            self._contents[line.id] = line
+        elif isinstance(line, (SystemLine, ToolsLine)):
             self._values[line.id] = line.value
         else:
-            raise _Dangling("a second header")
+            raise _BrokenReference("a second header")
 
     def _exchange(self, line: ExchangeLine) -> Exchange:
         request = line.request
@@ -148,21 +148,21 @@ class _Reader:
                 inner["contents"] = self._conversation(request.conversation)
             for field, name in (("systemInstruction", request.system), ("tools", request.tools)):
                 if name is not None:
-                    inner[field] = _found(self._values, name)
+                    inner[field] = _look_up(self._values, name)
         return body
 
     def _conversation(self, name: str | None) -> list[Any]:
         contents: list[Any] = []
         while name is not None:
-            said = _found(self._said, name)
-            contents.append(said.content)
-            name = said.after
-            if len(contents) > len(self._said):
-                raise _Dangling(f"the conversation before {said.id} has no beginning")
+            line = _look_up(self._contents, name)
+            contents.append(line.content)
+            name = line.after
+            if len(contents) > len(self._contents):
+                raise _BrokenReference(f"the conversation before {line.id} has no beginning")
         return contents[::-1]
 
 
-def _found(kept: Mapping[str, Any], name: str) -> Any:
-    if name not in kept:
-        raise _Dangling(f"nothing above it has the id {name}")
-    return kept[name]
+def _look_up(values: Mapping[str, Any], name: str) -> Any:
+    if name not in values:
+        raise _BrokenReference(f"no line above it has the id {name}")
+    return values[name]

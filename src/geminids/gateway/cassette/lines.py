@@ -1,4 +1,4 @@
-"""The lines of a cassette as values, and how exchanges become lines. Pure."""
+"""The lines of a cassette, and the encoder that turns exchanges into lines. Pure."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from geminids.gateway.request import Api, unwrap
 
 __all__ = [
     "VERSION",
-    "Answer",
     "Cassette",
+    "CassetteEncoder",
     "CassetteHeader",
+    "CassetteLine",
+    "ContentLine",
     "End",
     "Exchange",
     "ExchangeLine",
-    "Line",
+    "RecordedAnswer",
     "RequestLine",
-    "Said",
-    "Shelf",
-    "System",
-    "Tools",
-    "bytes_as",
+    "SystemLine",
+    "ToolsLine",
+    "bytes_field",
     "to_line",
 ]
 
@@ -34,28 +34,29 @@ End = Literal["whole", "cut", "stalled", "left", "fault"]
 
 
 class CassetteHeader(msgspec.Struct, frozen=True, kw_only=True, tag="cassette", tag_field="kind"):
-    """The first line: what made this cassette."""
+    """The first line: when, and with which CLI and model, the cassette was recorded."""
 
     version: int = VERSION
     made: str | None = None
     cli: str | None = None
     model: str | None = None
     api: Api = "gemini"
-    """The form of the API that the CLI spoke, and must speak again in a replay."""
+    """The form of the API that the CLI used; a replay must use the same."""
 
 
-class System(msgspec.Struct, frozen=True, tag="system", tag_field="kind"):
+class SystemLine(msgspec.Struct, frozen=True, tag="system", tag_field="kind"):
     id: str
     value: Any
 
 
-class Tools(msgspec.Struct, frozen=True, tag="tools", tag_field="kind"):
+class ToolsLine(msgspec.Struct, frozen=True, tag="tools", tag_field="kind"):
     id: str
     value: Any
 
 
-class Said(msgspec.Struct, frozen=True, omit_defaults=True, tag="said", tag_field="kind"):
-    """One content of a conversation, behind another: a conversation is named by its last one."""
+class ContentLine(msgspec.Struct, frozen=True, omit_defaults=True, tag="said", tag_field="kind"):
+    """One content of a conversation. `after` is the id of the content before it; the id of the last
+    content identifies the conversation."""
 
     id: str
     content: Any
@@ -69,15 +70,15 @@ class RequestLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     system: str | None = None
     tools: str | None = None
     wrapped: bool = False
-    """Conversation, system and tools belong into `body.request` (Code Assist)."""
+    """Conversation, system and tools belong in `body.request` (Code Assist)."""
     body: Any = msgspec.UNSET
     text: str | None = None
     base64: str | None = None
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What came back. One of `events` (server-sent ones), `json`, `text` and `base64` is the body; `rest` is what came
-    of an event that was cut. `status` is None where nothing came."""
+class RecordedAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An answer. The body is one of `events` (server-sent events), `json`, `text` and `base64`;
+    `rest` is the beginning of an event that was cut. `status` is None if no answer came."""
 
     status: int | None = None
     type: str = ""
@@ -98,25 +99,26 @@ class ExchangeLine(msgspec.Struct, frozen=True, kw_only=True, tag="exchange", ta
     n: int
     at: float
     request: RequestLine
-    answer: Answer
+    answer: RecordedAnswer
 
 
-Line = CassetteHeader | System | Tools | Said | ExchangeLine
+CassetteLine = CassetteHeader | SystemLine | ToolsLine | ContentLine | ExchangeLine
 
 
 class Exchange(msgspec.Struct, frozen=True, kw_only=True):
-    """One request and its answer. `body` is what JSON said, or text, or bytes; `at` is in Unix seconds."""
+    """One request and its answer. `body` is decoded JSON, text or bytes; `at` is in Unix
+    seconds."""
 
     n: int
     at: float
     verb: str
     path: str
     body: Any
-    answer: Answer
+    answer: RecordedAnswer
 
 
 class Cassette(msgspec.Struct, frozen=True, kw_only=True):
-    """All of a cassette, its exchanges in the order in which their requests came."""
+    """A whole cassette. The exchanges are in the order of their requests."""
 
     name: str
     header: CassetteHeader
@@ -128,27 +130,27 @@ def to_line(value: Any) -> bytes:
     try:
         return msgspec.json.encode(value) + b"\n"
     except UnicodeEncodeError:
-        # Half a character, which the CLI sends as it is: escaped it can be written.
+        # The CLI sends half of a surrogate pair unchanged. `json` escapes it.
         return json.dumps(msgspec.to_builtins(value), separators=(",", ":")).encode() + b"\n"
 
 
-def bytes_as(data: bytes) -> dict[str, Any]:
-    """Bytes as the field that can hold them."""
+def bytes_field(data: bytes) -> dict[str, Any]:
+    """Bytes as a `text` field, or as `base64` if they are not UTF-8."""
     try:
         return {"text": data.decode()}
     except UnicodeDecodeError:
         return {"base64": base64.b64encode(data).decode()}
 
 
-class Shelf:
-    """Turns exchanges into lines, and writes nothing twice that requests repeat: the prompts, the tools, the
-    conversation so far."""
+class CassetteEncoder:
+    """Turns exchanges into lines. Writes only once what requests repeat: system instruction, tools,
+    conversation."""
 
     def __init__(self) -> None:
-        self._there: set[str] = set()
+        self._written: set[str] = set()
 
     def lines(self, exchange: Exchange) -> list[bytes]:
-        """The lines of an exchange, those first that it refers to."""
+        """The lines of an exchange. Lines that it refers to come first."""
         lines: list[bytes] = []
         request = self._request(exchange, lines)
         lines.append(
@@ -159,38 +161,38 @@ class Shelf:
     def _request(self, exchange: Exchange, lines: list[bytes]) -> RequestLine:
         verb, path, body = exchange.verb, exchange.path, exchange.body
         if isinstance(body, bytes):
-            return RequestLine(verb=verb, path=path, **bytes_as(body))
+            return RequestLine(verb=verb, path=path, **bytes_field(body))
         if not isinstance(body, dict):
             return RequestLine(verb=verb, path=path, body=body)
         wrapped = unwrap(body) is not body
         rest = dict(unwrap(body))
         ids: dict[str, str | None] = {}
-        for field, name, kind in (("systemInstruction", "system", System), ("tools", "tools", Tools)):
+        for field, name, kind in (("systemInstruction", "system", SystemLine), ("tools", "tools", ToolsLine)):
             if rest.get(field) is not None:
-                ids[name] = self._put(kind, rest.pop(field), lines)
+                ids[name] = self._add_value(kind, rest.pop(field), lines)
         contents = rest.get("contents")
         if isinstance(contents, list) and contents:
             del rest["contents"]
             last: str | None = None
             for content in contents:
-                last = self._say(content, last, lines)
+                last = self._add_content(content, last, lines)
             ids["conversation"] = last
         if wrapped:
             rest = {**body, "request": rest}
         return RequestLine(verb=verb, path=path, body=rest, wrapped=wrapped, **ids)
 
-    def _put(self, kind: type[System] | type[Tools], value: Any, lines: list[bytes]) -> str:
+    def _add_value(self, kind: type[SystemLine] | type[ToolsLine], value: Any, lines: list[bytes]) -> str:
         name = _digest(value)
-        if name not in self._there:
-            self._there.add(name)
+        if name not in self._written:
+            self._written.add(name)
             lines.append(to_line(kind(name, value)))
         return name
 
-    def _say(self, content: Any, after: str | None, lines: list[bytes]) -> str:
+    def _add_content(self, content: Any, after: str | None, lines: list[bytes]) -> str:
         name = _digest([after, content])
-        if name not in self._there:
-            self._there.add(name)
-            lines.append(to_line(Said(name, content, after)))
+        if name not in self._written:
+            self._written.add(name)
+            lines.append(to_line(ContentLine(name, content, after)))
         return name
 
 

@@ -1,4 +1,4 @@
-"""A request as it is compared with a recorded one: without what differs from run to run. Pure."""
+"""Normalize requests for a replay: remove values that differ from run to run. Pure."""
 
 from __future__ import annotations
 
@@ -9,26 +9,27 @@ from typing import Any
 
 import msgspec
 
-from geminids.gateway.cassette.paths import Mover, is_context, places_in
+from geminids.gateway.cassette.paths import PathReplacer, folders_in, is_context
 from geminids.gateway.cassette.volatile_values import (
     Day,
     Days,
-    both_ends,
-    plain_result,
-    same_cli,
-    same_context,
-    same_result,
+    shorten,
     sorted_skills,
+    tool_output,
+    user_instructions,
     without_cassette,
+    without_run_ids,
+    without_times,
 )
 from geminids.gateway.request import Method, read_route, unwrap
 from geminids.redact import Redactor
 
-__all__ = ["Normal", "Normaliser", "is_account_call", "user_texts"]
+__all__ = ["NormalizedRequest", "Normalizer", "is_account_call", "user_texts"]
 
 
-class Normal(msgspec.Struct, frozen=True, kw_only=True):
-    """A request in words. `conversation` has what was said, asked of tools and given by them, one entry each."""
+class NormalizedRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A request as comparable text. `conversation` has one entry for each text, tool call and tool
+    result."""
 
     method: Method
     model: str | None
@@ -37,8 +38,9 @@ class Normal(msgspec.Struct, frozen=True, kw_only=True):
     system: str = ""
     tools: str = ""
     config: str = ""
-    wants: tuple[str, ...] = ()
-    """The names in the JSON that the answer has to be: errands of one conversation differ in nothing else."""
+    answer_fields: tuple[str, ...] = ()
+    """The fields of the JSON that is requested as the answer. Utility requests of a conversation
+    differ only in them."""
     call: str = ""
     """The path of a request that is not a conversation."""
 
@@ -46,123 +48,128 @@ class Normal(msgspec.Struct, frozen=True, kw_only=True):
     def is_account_call(self) -> bool:
         return is_account_call(self.call)
 
-    def is_like(self, other: Normal) -> bool:
-        """Whether the answer to one is an answer to the other."""
-        return (self.method, self.call, self.wants, self.conversation) == (
+    def matches(self, other: NormalizedRequest) -> bool:
+        """Whether the recorded answer to the other request can be used for this one."""
+        return (self.method, self.call, self.answer_fields, self.conversation) == (
             other.method,
             other.call,
-            other.wants,
+            other.answer_fields,
             other.conversation,
         )
 
-    def differs(self, other: Normal) -> list[str]:
-        """What is not the same beside the conversation, in words."""
+    def differs(self, other: NormalizedRequest) -> list[str]:
+        """Descriptions of the differences outside the conversation."""
         names = {"model": "model", "context": "instructions", "system": "system instruction"}
         names |= {"tools": "tool declarations", "config": "generation settings"}
         return [word for name, word in names.items() if getattr(self, name) != getattr(other, name)]
 
 
-class Normaliser:
-    """Knows the folders, the days and the secrets of one run, and takes them out of its requests.
+class Normalizer:
+    """Replaces the folders, dates and secrets of one run in its requests.
 
-    `cassette` is the name of the file, which may lie in the folder that the agent looks at.
+    `cassette` is the name of the cassette file: the agent may see it in a listing of its folder.
     """
 
     def __init__(
         self,
-        places: Mapping[str, str] | None = None,
+        folders: Mapping[str, str] | None = None,
         days: Iterable[Day] = (),
         redactor: Redactor | None = None,
         cassette: str = "",
     ) -> None:
         self._cassette = cassette
-        self.places = dict(places or {})
+        self.folders = dict(folders or {})
         self.days = frozenset(days)
         self._redactor = redactor or Redactor()
-        self._others: dict[str, str] = {}
-        # Each request repeats all that was said before, and a system instruction takes 10 ms.
-        self._done: dict[tuple[str, str], str] = {}
+        self._other_folders: dict[str, str] = {}
+        # A cache: each request repeats the whole conversation, and a system instruction takes 10
+        # ms.
+        self._cache: dict[tuple[str, str], str] = {}
         self._prepare()
 
     def redact_with(self, redactor: Redactor) -> None:
-        """Hide the secrets that this redactor knows."""
+        """Mask secrets with this redactor."""
         self._redactor = redactor
-        self._done.clear()
+        self._cache.clear()
 
     def learn(self, body: Any) -> None:
-        """Take in the folders that a request tells of."""
-        new = {path: name for path, name in places_in(user_texts(body)).items() if path not in self.places}
+        """Add the folders that a request names."""
+        new = {path: name for path, name in folders_in(user_texts(body)).items() if path not in self.folders}
         if new:
-            self.places |= new
+            self.folders |= new
             self._prepare()
 
-    def also(self, days: frozenset[Day], places: Mapping[str, str] | None = None) -> None:
-        """Know these days and folders of another run too: what a fixed prompt or the model says of them stays the
-        same when the folder or the day is another one."""
-        others = self._others if places is None else dict(places)
-        if not days <= self.days or others != self._others:
+    def add_known(self, days: frozenset[Day], folders: Mapping[str, str] | None = None) -> None:
+        """Also replace these dates and folders of another run: a fixed prompt or the model may
+        mention them, and the text must stay equal when folder and date differ."""
+        other_folders = self._other_folders if folders is None else dict(folders)
+        if not days <= self.days or other_folders != self._other_folders:
             self.days |= days
-            self._others = others
+            self._other_folders = other_folders
             self._prepare()
 
     def _prepare(self) -> None:
-        # A folder in one of ours is a part of this run, whatever it was in the other one.
-        apart = {
+        # A folder inside one of ours belongs to this run, whatever it was in the other run.
+        unrelated = {
             path: name
-            for path, name in self._others.items()
-            if not any(_within(path, own) or _within(own, path) for own in self.places)
+            for path, name in self._other_folders.items()
+            if not any(_within(path, own) or _within(own, path) for own in self.folders)
         }
-        self._mover = Mover({**apart, **self.places})
+        self._paths = PathReplacer({**unrelated, **self.folders})
         self._days = Days(self.days)
-        self._done.clear()
+        self._cache.clear()
 
     def text(self, text: str) -> str:
-        """Words of a person or a model: only what is sure to be of this run goes."""
-        return self._settled("", text, self._text)
+        """Normalize text of a person or a model: replaces only values that certainly belong to this
+        run."""
+        return self._repeat("", text, self._text)
 
     def _cli_text(self, text: str) -> str:
-        """What the CLI itself writes into each request."""
+        """Normalize text that the CLI itself adds to each request."""
         return sorted_skills(self.text(text))
 
     def result(self, tool: str, text: str) -> str:
-        """Words of a tool: times and numbers go too."""
-        return self._settled(tool, text, lambda one: self._result_text(tool, one))
+        """Normalize the output of a tool: also replaces times and numbers."""
+        return self._repeat(tool, text, lambda part: self._result_text(tool, part))
 
-    def _settled(self, tool: str, text: str, once: Callable[[str], str]) -> str:
-        """Until nothing changes any more: what stood against a path or a time may have hidden it."""
-        done = self._done.get((tool, text))
+    def _repeat(self, tool: str, text: str, once: Callable[[str], str]) -> str:
+        """Apply `once` until nothing changes: a replacement may expose another path or time next to
+        it."""
+        done = self._cache.get((tool, text))
         if done is None:
             before, done = text, once(text)
             while done != before:
                 before, done = done, once(done)
-            self._done[tool, text] = done
+            self._cache[tool, text] = done
         return done
 
     def _text(self, text: str) -> str:
-        return self._days.text(same_cli(self._mover.text(self._redactor.text(text))))
+        return self._days.text(without_run_ids(self._paths.text(self._redactor.text(text))))
 
     def _result_text(self, tool: str, text: str) -> str:
-        plain = same_cli(self._mover.text(self._redactor.text(self._plain(tool, text))))
-        return both_ends(tool, same_result(self._days.result(plain)))
+        plain = without_run_ids(self._paths.text(self._redactor.text(self._plain(tool, text))))
+        return shorten(tool, without_times(self._days.result(plain)))
 
     def _plain(self, tool: str, text: str) -> str:
-        return without_cassette(self._cassette, plain_result(tool, text))
+        return without_cassette(self._cassette, tool_output(tool, text))
 
-    def request(self, method: Method, model: str | None, body: Any, path: str = "") -> Normal:
-        """The whole request. `path` tells requests apart that are not a conversation."""
+    def request(self, method: Method, model: str | None, body: Any, path: str = "") -> NormalizedRequest:
+        """Normalize a whole request. `path` distinguishes requests that are not a conversation."""
         call = path.partition("?")[0] if method == "other" else ""
         if is_account_call(path):
-            # The body says which client asks, and from where; the answer is the same for all of them.
-            return Normal(method=method, model=None, conversation=(), call=call)
+            # The body describes the client; the answer does not depend on it.
+            return NormalizedRequest(method=method, model=None, conversation=(), call=call)
         body = unwrap(body)
         if not isinstance(body, dict):
-            return Normal(method=method, model=model, conversation=(self.text(_json(body)),), call=call)
+            return NormalizedRequest(
+                method=method, model=model, conversation=(self.text(_json(body)),), call=call
+            )
         rest = {name: value for name, value in body.items() if name != "session_id"}
         contents, system, tools = (
             rest.pop(name, None) for name in ("contents", "systemInstruction", "tools")
         )
         entries, context = self._conversation(contents)
-        return Normal(
+        return NormalizedRequest(
             method=method,
             model=model,
             conversation=tuple(entries),
@@ -170,29 +177,29 @@ class Normaliser:
             system="" if system is None else self._cli_text("\n".join(_texts(system)) or _json(system)),
             tools="" if tools is None else self._cli_text(_json(_with_sorted_choices(tools))),
             config=self.text(_json(rest)) if rest else "",
-            wants=_wanted(rest),
+            answer_fields=_answer_fields(rest),
             call=call,
         )
 
     def _conversation(self, contents: Any) -> tuple[list[str], str]:
         entries: list[str] = []
         context: list[str] = []
-        model_spoke = False
+        is_model_text = False
         for role, part in _flat(contents):
             text = part.get("text") if isinstance(part, dict) else None
             if isinstance(text, str) and len(part.keys() - {"thought", "thoughtSignature"}) == 1:
                 if part.get("thought") is True or (not text and role == "model"):
                     continue
                 if role == "user" and is_context(text):
-                    context.append(same_context(self.text(text)))
+                    context.append(user_instructions(self.text(text)))
                     continue
-                if role == "model" and model_spoke:
-                    entries[-1] += self.text(text)  # releases differ in how they keep what was streamed
+                if role == "model" and is_model_text:
+                    entries[-1] += self.text(text)  # releases split streamed text differently
                     continue
                 entries.append(f"{role}: {self.text(text)}")
-                model_spoke = role == "model"
+                is_model_text = role == "model"
                 continue
-            model_spoke = False
+            is_model_text = False
             entries.append(self._other(role, part))
         return entries, "\n".join(filter(None, context))
 
@@ -214,16 +221,17 @@ class Normaliser:
     def _result(self, result: dict[str, Any]) -> str:
         name, response = _json(result.get("name")), result.get("response")
         if isinstance(response, dict) and len(response) == 1:
-            ((kind, said),) = response.items()
-            if isinstance(said, str):
+            ((kind, text),) = response.items()
+            if isinstance(text, str):
                 word = "result" if kind == "output" else kind
-                return f"{word} of {name}: {self.result(name, said)}"
+                return f"{word} of {name}: {self.result(name, text)}"
         inner = {key: value for key, value in result.items() if key not in ("id", "name")}
         return f"result of {name}: {self.result(name, _json(inner))}"
 
 
 def is_account_call(path: str) -> bool:
-    """Whether a request asks Code Assist about the account: `loadCodeAssist`, `onboardUser`, the quota, …
+    """Whether a request is about the Code Assist account: `loadCodeAssist`, `onboardUser`, the
+    quota, …
 
     >>> is_account_call("/v1internal:loadCodeAssist"), is_account_call("/v1internal:generateContent")
     (True, False)
@@ -237,7 +245,7 @@ def _within(path: str, folder: str) -> bool:
 
 
 def user_texts(body: Any) -> Iterator[str]:
-    """Every text of the user's side of a request."""
+    """Every text with the role `user` in a request."""
     body = unwrap(body)
     contents = body.get("contents") if isinstance(body, dict) else None
     for role, part in _flat(contents):
@@ -246,7 +254,7 @@ def user_texts(body: Any) -> Iterator[str]:
 
 
 def _flat(contents: Any) -> Iterator[tuple[str, Any]]:
-    """Part by part: releases differ in how they put them into contents."""
+    """Yield role and part one by one: releases group parts into contents differently."""
     for content in contents if isinstance(contents, list) else [] if contents is None else [contents]:
         if not isinstance(content, dict):
             yield "user", content
@@ -263,21 +271,22 @@ def _texts(system: Any) -> Iterator[str]:
             yield part["text"]
 
 
-def _wanted(body: dict[str, Any]) -> tuple[str, ...]:
+def _answer_fields(body: dict[str, Any]) -> tuple[str, ...]:
     config = body.get("generationConfig")
     schemas = (
         [config.get(name) for name in ("responseJsonSchema", "responseSchema")]
         if isinstance(config, dict)
         else []
     )
-    found = [schema.get("properties") for schema in schemas if isinstance(schema, dict)]
-    return tuple(sorted(name for names in found if isinstance(names, dict) for name in names))
+    properties = [schema.get("properties") for schema in schemas if isinstance(schema, dict)]
+    return tuple(sorted(name for names in properties if isinstance(names, dict) for name in names))
 
 
 def _with_sorted_choices(value: Any) -> Any:
-    """A declaration with each `enum` sorted: its order has no meaning, and that of skills differs from run to run."""
+    """Sort each `enum` of a declaration: its order has no meaning, and that of skills differs from
+    run to run."""
     if isinstance(value, list):
-        return [_with_sorted_choices(one) for one in value]
+        return [_with_sorted_choices(item) for item in value]
     if not isinstance(value, dict):
         return value
     return {

@@ -1,4 +1,4 @@
-"""The upstream that writes down what passes: another one answers, and a cassette is made of it."""
+"""An upstream that forwards to another upstream and records the exchanges in a cassette."""
 
 from __future__ import annotations
 
@@ -13,8 +13,15 @@ from typing import Any
 import msgspec
 
 from geminids.errors import GeminidsError
-from geminids.gateway.cassette.answer import body_fields, masked
-from geminids.gateway.cassette.lines import Answer, CassetteHeader, End, Exchange, Shelf, to_line
+from geminids.gateway.cassette.answer import body_fields, mask
+from geminids.gateway.cassette.lines import (
+    CassetteEncoder,
+    CassetteHeader,
+    End,
+    Exchange,
+    RecordedAnswer,
+    to_line,
+)
 from geminids.gateway.lease import TOKEN_PREFIX
 from geminids.gateway.request import METRICS, Request
 from geminids.gateway.upstream import Body, Cut, Head, Mismatch, Part, Stall, Upstream, UpstreamFault, closing
@@ -27,16 +34,17 @@ _AGENT = re.compile(r"GeminiCLI(?:-[\w-]+)?/(\d+\.\d+\.\d+[\w.-]*)")
 
 
 # No lock, because a forked child could wait for it for ever: `setdefault` is atomic.
-_recorded_now: dict[Path, Recording] = {}
+_active: dict[Path, Recording] = {}
 
 
 class Recording:
-    """Passes on what `inner` answers, and writes it to `path`.
+    """Returns the answers of `inner`, and writes them to `path`.
 
-    It writes beside that file, and takes its place when it is closed: a run that is killed loses only the exchange
-    that was going on (the rest is in `FILE.<random>.part`), and a cassette that was there before is never half
-    overwritten. A file that cannot be written ends the recording, not the run; `on_remark` hears of it. Only one
-    recording at a time can use a file: of two, the one that is closed last would overwrite the other.
+    It writes to `FILE.<random>.part` and renames that file when it is closed. So a killed run loses
+    only the exchange in progress, and an existing cassette is never half overwritten. If the file
+    cannot be written, the recording ends and `on_remark` is called; the run continues. Only one
+    recording at a time can use a file: of two, the one that is closed last would overwrite the
+    other.
     """
 
     def __init__(
@@ -50,34 +58,34 @@ class Recording:
     ) -> None:
         self.path = Path(os.path.realpath(path))
         self.problem: str | None = None
-        """Why the recording is not whole, if it is not."""
+        """Why the recording is incomplete; None if it is complete."""
         self._inner = inner
         self._redactor = Redactor(secrets)
         self._header = header or CassetteHeader()
         self._on_remark = on_remark
-        self._shelf = Shelf()
-        self._came = self._written = 0
+        self._encoder = CassetteEncoder()
+        self._received = self._written = 0
         self._started = False
         self._closed = False
-        # Closed by the run, written by the gateway's thread.
+        # The run closes it, the gateway's thread writes to it.
         self._lock = threading.Lock()
         self._part = self.path.with_name(f"{self.path.name}.{os.urandom(4).hex()}.part")
-        self._file = self._opened()
+        self._file = self._open()
 
-    def _opened(self) -> int:
-        hint = "Name a file in a folder that is there and can be written."
+    def _open(self) -> int:
+        hint = "Choose a file in an existing, writable folder."
         if self.path.is_dir():
             raise GeminidsError(f"cannot record to {self.path}: it is a folder", hint=hint)
-        if _recorded_now.setdefault(self.path, self) is not self:
+        if _active.setdefault(self.path, self) is not self:
             raise GeminidsError(
                 f"cannot record to {self.path}: another run or chat of this program records to it",
-                hint="Name a file for each, for example pool.chat(record=…).",
+                hint="Use a separate file for each, for example pool.chat(record=…).",
             )
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
             return os.open(self._part, flags, 0o600)
         except OSError as error:
-            del _recorded_now[self.path]
+            del _active[self.path]
             raise GeminidsError(
                 f"cannot record to {self.path}: {error.strerror or error}", hint=hint
             ) from None
@@ -88,71 +96,72 @@ class Recording:
                 async for part in parts:
                     yield part
             return
-        self._came += 1
+        self._received += 1
         if request.login is not None and request.login not in self._redactor.secrets:
             self._redactor = Redactor((*self._redactor.secrets, request.login))
-        take = _Take(self._came, request)
+        exchange = _RecordedExchange(self._received, request)
         parts = self._inner.answer(request)
         try:
             async for part in parts:
-                take.heard(part)
+                exchange.add(part)
                 yield part
-            take.over("whole")
+            exchange.end("whole")
         except UpstreamFault as fault:
-            take.over("fault", fault)
+            exchange.end("fault", fault)
             raise
         except Mismatch:
-            take.over(None)
+            exchange.end(None)
             raise
         finally:
-            # A client that has gone away ends the request upstream, now and not when the garbage is collected.
+            # If the client has disconnected, end the upstream request now, not when the garbage
+            # collector runs.
             close = getattr(parts, "aclose", None)
             try:
                 if close is not None:
                     await close()
             finally:
-                self._write(take)
+                self._write_exchange(exchange)
 
     def close(self) -> None:
-        """Put the cassette in its place. Closing twice does no harm."""
+        """Move the cassette to `path`. A second call has no effect."""
         with self._lock:
             if self._closed:
                 return
             self._closed = True
             try:
                 if self.problem is None:
-                    self._begin(None)
+                    self._write_header(None)
             except OSError as error:
                 self._failed(error)
             finally:
                 os.close(self._file)
             try:
                 if self.problem is None:
-                    self._settle()
+                    self._move_into_place()
             except OSError as error:
                 self._failed(error)
             finally:
-                _recorded_now.pop(self.path, None)
+                _active.pop(self.path, None)
 
-    def _settle(self) -> None:
-        # A run that asked for nothing must not take the place of one that did.
+    def _move_into_place(self) -> None:
+        # A recording without requests must not replace an existing cassette.
         if not self._written and self.path.exists():
             self._part.unlink()
         else:
             os.replace(self._part, self.path)
 
-    def _write(self, take: _Take) -> None:
+    def _write_exchange(self, exchange: _RecordedExchange) -> None:
         with self._lock:
-            if self._closed or self.problem is not None or not take.usable:
+            if self._closed or self.problem is not None or not exchange.is_recorded:
                 return
             try:
-                self._begin(take.request)
-                self._put(b"".join(self._shelf.lines(take.exchange(self._redactor))))
+                self._write_header(exchange.request)
+                self._write_bytes(b"".join(self._encoder.lines(exchange.to_exchange(self._redactor))))
                 self._written += 1
             except (OSError, ValueError, TypeError, RecursionError, msgspec.MsgspecError) as error:
                 self._failed(error)
 
-    def _begin(self, request: Request | None) -> None:
+    def _write_header(self, request: Request | None) -> None:
         if self._started:
             return
         self._started = True
@@ -166,9 +175,9 @@ class Recording:
             model=header.model
             or (request.model if request is not None and request.method == "stream" else None),
         )
-        self._put(to_line(header))
+        self._write_bytes(to_line(header))
 
-    def _put(self, data: bytes) -> None:
+    def _write_bytes(self, data: bytes) -> None:
         view = memoryview(data)
         while view:
             view = view[os.write(self._file, view) :]
@@ -181,26 +190,26 @@ class Recording:
             self._on_remark(self.problem)
 
 
-class _Take:
-    """One exchange while it goes on."""
+class _RecordedExchange:
+    """One exchange in progress."""
 
     def __init__(self, n: int, request: Request) -> None:
         self.request = request
         self._n = n
         self._at = time.time()
-        self._began = time.monotonic()
+        self._started_at = time.monotonic()
         self._first: float | None = None
         self._head: Head | None = None
         self._body = bytearray()
         self._fault: UpstreamFault | None = None
-        # Until it is over: a client that leaves is never told of.
+        # The default: nothing reports a client that disconnects.
         self._end: End | None = "left"
 
     @property
-    def usable(self) -> bool:
+    def is_recorded(self) -> bool:
         return self._end is not None
 
-    def heard(self, part: Part) -> None:
+    def add(self, part: Part) -> None:
         if isinstance(part, Body):
             self._body += part.data
         elif isinstance(part, Head):
@@ -211,13 +220,13 @@ class _Take:
         elif isinstance(part, Stall):
             self._end = "stalled"
 
-    def over(self, end: End | None, fault: UpstreamFault | None = None) -> None:
-        # After a cut or a stall the iteration may come to its end too.
+    def end(self, end: End | None, fault: UpstreamFault | None = None) -> None:
+        # After a cut or a stall, the iteration may also end regularly: keep the first ending.
         if self._end == "left":
             self._end = end
         self._fault = fault
 
-    def exchange(self, redactor: Redactor) -> Exchange:
+    def to_exchange(self, redactor: Redactor) -> Exchange:
         request = self.request
         path, body = redactor.text(request.path), _body_of(request, redactor)
         return Exchange(
@@ -229,21 +238,26 @@ class _Take:
             answer=self._answer(redactor),
         )
 
-    def _answer(self, redactor: Redactor) -> Answer:
+    def _answer(self, redactor: Redactor) -> RecordedAnswer:
         head, fault = self._head, self._fault
         fields: dict[str, Any] = {}
         if head is not None:
-            fields = masked(body_fields(head, bytes(self._body)), redactor)
+            fields = mask(body_fields(head, bytes(self._body)), redactor)
             fields |= {"status": head.status, "type": head.headers.get("content-type", "")}
             fields["retry_after"] = head.headers.get("retry-after")
-            fields["first_ms"] = int((self._first - self._began) * 1000) if self._first is not None else None
+            fields["first_ms"] = (
+                int((self._first - self._started_at) * 1000) if self._first is not None else None
+            )
         if fault is not None:
             fields |= {"fault": fault.kind, "message": redactor.text(fault.message)}
-        return Answer(end=self._end or "left", ms=int((time.monotonic() - self._began) * 1000), **fields)
+        return RecordedAnswer(
+            end=self._end or "left", ms=int((time.monotonic() - self._started_at) * 1000), **fields
+        )
 
 
 def _body_of(request: Request, redactor: Redactor) -> Any:
-    """What was asked, without secrets: known ones, and the token of a run wherever a tool has printed it."""
+    """The body without secrets: known secrets, and the run's token wherever a tool has printed
+    it."""
     body = request.body
     if body is None:
         return _TOKEN.sub(MASK, redactor.block(request.raw).decode("latin-1")).encode("latin-1")

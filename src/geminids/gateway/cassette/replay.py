@@ -1,4 +1,4 @@
-"""The upstream that answers from a cassette, and the diff that it shows for a request that is not in it."""
+"""An upstream that answers from a cassette. For a request that is not in it, it reports a diff."""
 
 from __future__ import annotations
 
@@ -12,28 +12,29 @@ from functools import cached_property
 import msgspec
 
 from geminids.gateway.cassette.answer import parts_of_answer
-from geminids.gateway.cassette.lines import Answer, Cassette, Exchange
-from geminids.gateway.cassette.normalize import Normal, Normaliser, is_account_call
-from geminids.gateway.cassette.paths import Mover
+from geminids.gateway.cassette.lines import Cassette, Exchange, RecordedAnswer
+from geminids.gateway.cassette.normalize import NormalizedRequest, Normalizer, is_account_call
+from geminids.gateway.cassette.paths import PathReplacer
 from geminids.gateway.cassette.volatile_values import Day, days_of
 from geminids.gateway.request import METRICS, Request, read_route, unwrap
 from geminids.gateway.script.encode import parts_of
-from geminids.gateway.script.scripted import Scripted, stand_in
+from geminids.gateway.script.scripted import Scripted, default_reply
 from geminids.gateway.upstream import Mismatch, Part
 from geminids.redact import Redactor
 
 __all__ = ["Replaying", "conversation_lines", "diff_of", "nearest"]
 
-_HINT = "If the change is meant, record it again: geminids run --record FILE, or pytest --geminids-record."
+_HINT = "If the change is intended, record it again: geminids run --record FILE, or pytest --geminids-record."
 
 
 class Replaying:
-    """Gives each request the first answer that is left for it. Raises `Mismatch` where there is none.
+    """Answers each request with the first matching answer that is unused. Raises `Mismatch` if
+    there is none.
 
-    A request is the same where its conversation is: what was said, asked of tools and given by them, without what
-    differs from run to run (`normal`). One that differs in anything else, as another release of the CLI does, is
-    answered all the same, and that is said in `remarks`. `places` names folders of this run (path to `<workspace>` and
-    so on) that the CLI does not tell of itself.
+    A request matches if its conversation (texts, tool calls and tool results) is equal after
+    normalization (`normalize`). One that differs elsewhere, as with another release of the CLI, is
+    answered too, and `remarks` reports it. `places` maps folders of this run that the CLI does not
+    name to placeholders such as `<workspace>`.
     """
 
     def __init__(
@@ -51,19 +52,19 @@ class Replaying:
         self._pace = pace
         self._redactor = Redactor(secrets)
         self._file = os.path.basename(cassette.name)
-        self._here = Normaliser(places, days_of(time.time()), self._redactor, self._file)
-        self._known: tuple[dict[str, str], frozenset[Day]] | None = None
-        self._recorded: list[Normal] = []
-        self._free = set(range(len(cassette.exchanges)))
+        self._current = Normalizer(places, days_of(time.time()), self._redactor, self._file)
+        self._compared_with: tuple[dict[str, str], frozenset[Day]] | None = None
+        self._recorded: list[NormalizedRequest] = []
+        self._unused = set(range(len(cassette.exchanges)))
         self._lock = threading.Lock()
 
     @property
     def unused(self) -> list[int]:
-        """The numbers of the exchanges that nobody has asked for. What the CLI asks about its account is not counted:
-        how often it does that differs from run to run."""
+        """The numbers of the exchanges that were not replayed. Account calls are left out: their
+        number differs from run to run."""
         exchanges = self._cassette.exchanges
         with self._lock:
-            left = [exchanges[at] for at in sorted(self._free)]
+            left = [exchanges[at] for at in sorted(self._unused)]
         return [exchange.n for exchange in left if not is_account_call(exchange.path)]
 
     async def answer(self, request: Request) -> AsyncIterator[Part]:
@@ -72,103 +73,106 @@ class Replaying:
 
     def _parts(self, request: Request) -> Iterable[Part]:
         with self._lock:
-            self._acquaint(request)
-            asked = request.raw.decode("latin-1") if request.body is None else request.body
-            now = self._here.request(request.method, request.model, asked, request.path)
+            self._learn(request)
+            body = request.raw.decode("latin-1") if request.body is None else request.body
+            now = self._current.request(request.method, request.model, body, request.path)
             at = self._match(now)
             if at is not None:
-                self._free.discard(at)
+                self._unused.discard(at)
         if at is not None:
-            return parts_of_answer(self._moved(self._cassette.exchanges[at].answer), pace=self._pace)
-        return self._aside(request, now)
+            return parts_of_answer(
+                self._with_current_paths(self._cassette.exchanges[at].answer), pace=self._pace
+            )
+        return self._answer_unrecorded(request, now)
 
-    def _acquaint(self, request: Request) -> None:
-        """Let both sides know each other's folders and days: what is said in the same words must stay the same."""
-        here, there = self._here, self._there
+    def _learn(self, request: Request) -> None:
+        """Give both normalizers all folders and dates of both runs, so that equal text stays
+        equal."""
+        current, recorded = self._current, self._recorded_run
         if request.login is not None and request.login not in self._redactor.secrets:
             self._redactor = Redactor((*self._redactor.secrets, request.login))
-            here.redact_with(self._redactor)
-        here.learn(request.body)
-        here.also(days_of(time.time()) | there.days, there.places)
-        if self._known != (here.places, here.days):
-            self._known = dict(here.places), here.days
-            there.also(here.days, here.places)
+            current.redact_with(self._redactor)
+        current.learn(request.body)
+        current.add_known(days_of(time.time()) | recorded.days, recorded.folders)
+        if self._compared_with != (current.folders, current.days):
+            self._compared_with = dict(current.folders), current.days
+            recorded.add_known(current.days, current.folders)
             self._recorded = [self._normal(exchange) for exchange in self._cassette.exchanges]
 
-    def _match(self, now: Normal) -> int | None:
-        free = sorted(self._free)
-        alike = [at for at in free if now.is_like(self._recorded[at])]
-        for at in alike:
+    def _match(self, now: NormalizedRequest) -> int | None:
+        free = sorted(self._unused)
+        matching = [at for at in free if now.matches(self._recorded[at])]
+        for at in matching:
             if not now.differs(self._recorded[at]):
                 return at
-        if not alike and now.is_account_call:
-            return max((at for at, old in enumerate(self._recorded) if now.is_like(old)), default=None)
-        if not alike:
+        if not matching and now.is_account_call:
+            return max((at for at, old in enumerate(self._recorded) if now.matches(old)), default=None)
+        if not matching:
             return None
-        differs = " and ".join(now.differs(self._recorded[alike[0]]))
-        made = f" (it was made on CLI {self._cassette.header.cli})" if self._cassette.header.cli else ""
+        differs = " and ".join(now.differs(self._recorded[matching[0]]))
+        made = f" (recorded with CLI {self._cassette.header.cli})" if self._cassette.header.cli else ""
         self._remark(
-            f"a request has another {differs} than the cassette{made}, and the same conversation: replayed"
+            f"replayed a request that differs from the cassette{made} in its {differs}; its conversation is the same"
         )
-        return alike[0]
+        return matching[0]
 
     @cached_property
-    def _there(self) -> Normaliser:
-        """What was of the recorded run alone."""
+    def _recorded_run(self) -> Normalizer:
+        """The normalizer for the recorded run."""
         cassette = self._cassette
         made = _seconds(cassette.header.made)
-        moments = [exchange.at for exchange in cassette.exchanges] + ([] if made is None else [made])
-        days = days_of(*moments)
-        known = Normaliser(days=days, redactor=self._redactor, cassette=self._file)
+        times = [exchange.at for exchange in cassette.exchanges] + ([] if made is None else [made])
+        days = days_of(*times)
+        normalizer = Normalizer(days=days, redactor=self._redactor, cassette=self._file)
         for exchange in cassette.exchanges:
-            known.learn(exchange.body)
-        return known
+            normalizer.learn(exchange.body)
+        return normalizer
 
-    def _normal(self, exchange: Exchange) -> Normal:
+    def _normal(self, exchange: Exchange) -> NormalizedRequest:
         route = read_route(exchange.path)
         body = exchange.body.decode("latin-1") if isinstance(exchange.body, bytes) else exchange.body
         model = route.model
         if route.api == "code_assist" and isinstance(body, dict):
             model = body.get("model") or unwrap(body).get("model")
-        return self._there.request(route.method, model, body, exchange.path)
+        return self._recorded_run.request(route.method, model, body, exchange.path)
 
-    def _moved(self, answer: Answer) -> Answer:
-        """The answer for the folders of this run: a model often names files by their whole path."""
-        mover = Mover.between(self._there.places, self._here.places)
+    def _with_current_paths(self, answer: RecordedAnswer) -> RecordedAnswer:
+        """The answer with the folders of this run: a model often writes absolute paths."""
+        paths = PathReplacer.between(self._recorded_run.folders, self._current.folders)
         if answer.events is not None:
-            return msgspec.structs.replace(answer, events=mover.value(answer.events))
+            return msgspec.structs.replace(answer, events=paths.value(answer.events))
         if answer.json is not msgspec.UNSET:
-            return msgspec.structs.replace(answer, json=mover.value(answer.json))
+            return msgspec.structs.replace(answer, json=paths.value(answer.json))
         return answer
 
-    def _aside(self, request: Request, now: Normal) -> Iterable[Part]:
-        """The CLI's own errands need not be recorded: what they ask for can be made up."""
+    def _answer_unrecorded(self, request: Request, now: NormalizedRequest) -> Iterable[Part]:
+        """Answer a utility request of the CLI that is not recorded with a default reply."""
         reply = None
         if request.method == "generate":
-            reply = stand_in(request)
+            reply = default_reply(request)
         elif request.method != "stream":
             reply = Scripted().pick(request)
         if reply is None:
             raise self._mismatch(now)
         if request.path.endswith(METRICS):
             return parts_of(reply, request)
-        what = {"count": "a count of tokens", "generate": "a side request of the CLI"}.get(
+        description = {"count": "a count of tokens", "generate": "a utility request of the CLI"}.get(
             request.method, f"a request to {request.path.partition('?')[0]}"
         )
-        self._remark(f"{what} is not in the cassette: answered with a stand-in")
+        self._remark(f"{description} is not in the cassette: answered with a default reply")
         return parts_of(reply, request)
 
-    def _mismatch(self, now: Normal) -> Mismatch:
+    def _mismatch(self, now: NormalizedRequest) -> Mismatch:
         name, count = self._cassette.name, len(self._cassette.exchanges)
-        same = [at for at in range(count) if now.is_like(self._recorded[at])]
+        same = [at for at in range(count) if now.matches(self._recorded[at])]
         if same:
             used = self._cassette.exchanges[same[-1]].n
-            what = f"it is the same as number {used}, which has been replayed already"
-            return Mismatch(f"a request is not in the cassette {name}: {what}", _HINT)
-        free = sorted(self._free)
+            detail = f"it equals number {used}, which has been replayed already"
+            return Mismatch(f"a request is not in the cassette {name}: {detail}", _HINT)
+        free = sorted(self._unused)
         at = nearest(now, [self._recorded[at] for at in free])
         if at is None:
-            left = "nothing is left in it" if count else "there is nothing in it"
+            left = "all its answers are used" if count else "it is empty"
             return Mismatch(f"a request is not in the cassette {name}: {left} (of {count} requests)", _HINT)
         number = self._cassette.exchanges[free[at]].n
         diff = self._redactor.text(diff_of(now, self._recorded[free[at]]))
@@ -191,54 +195,56 @@ def _seconds(made: str | None) -> float | None:
         return None
 
 
-_MOST_LINES = 40
-# Longer lines are broken, so that it is seen where they differ.
-_WIDEST = 120
+_MAX_LINES = 40
+# Longer lines are split, so that the diff shows where they differ.
+_MAX_WIDTH = 120
 
 
-def nearest(now: Normal, recorded: Sequence[Normal]) -> int | None:
-    """Which recorded request is most like this one: of the same method, with the longest common beginning."""
-    found: tuple[tuple[bool, int, float], int] | None = None
+def nearest(now: NormalizedRequest, recorded: Sequence[NormalizedRequest]) -> int | None:
+    """The index of the most similar recorded request: same method, longest common beginning."""
+    best: tuple[tuple[bool, int, float], int] | None = None
     for at, old in enumerate(recorded):
         if old.method != now.method:
             continue
         common = _common(now.conversation, old.conversation)
         longer = max(len(now.conversation), len(old.conversation))
         rank = (len(now.conversation) == len(old.conversation), common, -abs(longer - common))
-        if found is None or rank > found[0]:
-            found = rank, at
-    return None if found is None else found[1]
+        if best is None or rank > best[0]:
+            best = rank, at
+    return None if best is None else best[1]
 
 
-def _common(one: Sequence[str], other: Sequence[str]) -> int:
-    for at, (left, right) in enumerate(zip(one, other, strict=False)):
+def _common(first: Sequence[str], second: Sequence[str]) -> int:
+    for at, (left, right) in enumerate(zip(first, second, strict=False)):
         if left != right:
             return at
-    return min(len(one), len(other))
+    return min(len(first), len(second))
 
 
-def conversation_lines(request: Normal) -> Iterator[str]:
-    """A conversation as lines of text."""
+def conversation_lines(request: NormalizedRequest) -> Iterator[str]:
+    """Yield a conversation as lines of text."""
     for entry in request.conversation:
         lines = [
-            line[at : at + _WIDEST] for line in entry.split("\n") for at in range(0, len(line) or 1, _WIDEST)
+            line[at : at + _MAX_WIDTH]
+            for line in entry.split("\n")
+            for at in range(0, len(line) or 1, _MAX_WIDTH)
         ]
         yield lines[0]
         yield from (f"  {line}" for line in lines[1:])
 
 
-def diff_of(now: Normal, old: Normal) -> str:
-    """A unified diff of two conversations, short enough to be read."""
-    import difflib  # nothing that a run which goes well needs
+def diff_of(now: NormalizedRequest, old: NormalizedRequest) -> str:
+    """A unified diff of two conversations, limited in length."""
+    import difflib  # late: only needed for a mismatch
 
     lines = list(
         difflib.unified_diff(
             list(conversation_lines(old)), list(conversation_lines(now)), "recorded", "now", lineterm="", n=2
         )
     )
-    shown = [_shown(line) for line in lines[:_MOST_LINES]]
-    if len(lines) > _MOST_LINES:
-        shown.append(f"… and {len(lines) - _MOST_LINES} more lines")
+    shown = [_shown(line) for line in lines[:_MAX_LINES]]
+    if len(lines) > _MAX_LINES:
+        shown.append(f"… and {len(lines) - _MAX_LINES} more lines")
     return "\n".join(shown)
 
 

@@ -1,4 +1,4 @@
-"""What differs between two runs of the same prompt: days, times, ids, process numbers. Pure."""
+"""Replace values that differ from run to run: dates, times, ids, process numbers. Pure."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from collections.abc import Iterable
 __all__ = [
     "Day",
     "Days",
-    "both_ends",
     "days_of",
-    "plain_result",
-    "same_cli",
-    "same_context",
-    "same_result",
+    "shorten",
     "sorted_skills",
+    "tool_output",
+    "user_instructions",
     "without_cassette",
+    "without_run_ids",
+    "without_times",
 ]
 
 Day = tuple[int, int, int]
@@ -38,15 +38,16 @@ _MONTHS = [
 _WEEKDAY = r"(?:(?:Mon|Tues?|Wed(?:nes)?|Thu(?:rs)?|Fri|Sat(?:ur)?|Sun)(?:day)?,? +)?"
 _UUID = re.compile(r"\b[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\b")
 _TOKEN = re.compile(r"\bgeminids-run-[0-9a-f]{48}\b")
-# What the CLI calls a call, also in names of files: tool, milliseconds, number.
+# The CLI's ids of tool calls, also in file names: tool, milliseconds, number.
 _CALL = re.compile(r"\b[A-Za-z]\w*?[_-]1[6-9]\d{11}[_-][0-9a-f]+\b")
 _CLI = re.compile(r"/[^\s\"'`<>()]*?/@google/gemini-cli(?:-core)?(?=/)")
-# Folders that programs make for themselves: Python's, mktemp's, pytest's and Node's.
+# Temporary folders of Python, mktemp, pytest and Node.
 _TEMP = re.compile(
     r"(?<![\w.-])/(?:private/)?(?:tmp|var/tmp|var/folders/\w+/\w+/T)/"
     r"(?:tmp[a-z0-9_]{8}|tmp\.\w{6,}|pytest-of-[^/\s]+/pytest-\d+|[\w.]+-(?=[a-z]*[0-9A-Z])\w{6})(?![\w.-])"
 )
-# core/src/prompts and core/src/tools/activate-skill.ts: a list in the system instruction, names in a declaration.
+# core/src/prompts and core/src/tools/activate-skill.ts: a list in the system instruction, names in
+# a declaration.
 _SKILL = re.compile(r"<skill>.*?</skill>", re.DOTALL)
 _SKILL_LIST = re.compile(r"<skill>.*?</skill>(?:\s*<skill>.*?</skill>)+", re.DOTALL)
 _SKILL_NAMES = re.compile(r"(?<=\(Available: )'[^']+'(?:, '[^']+')+(?=\))")
@@ -65,7 +66,7 @@ _IN_RESULTS = (
 
 
 def days_of(*seconds: float) -> frozenset[Day]:
-    """The days on which these moments were, here and in UTC."""
+    """The dates of these times, in local time and in UTC."""
     return frozenset(
         (day.tm_year, day.tm_mon, day.tm_mday)
         for at in seconds
@@ -74,23 +75,24 @@ def days_of(*seconds: float) -> frozenset[Day]:
 
 
 class Days:
-    """Finds the days of a run in texts, however programs write them. Other days are left: they tell something.
+    """Replaces the dates of a run in texts, in all usual notations. Other dates stay, because they
+    have a meaning.
 
     >>> Days([(2026, 11, 16)]).text("on Monday, November 16, 2026 and on 2026-11-17")
     'on <today> and on 2026-11-17'
     """
 
     def __init__(self, days: Iterable[Day]) -> None:
-        given = sorted(days)
-        self._full = re.compile("|".join(form for day in given for form in _full_forms(*day)) or "(?!)")
-        self._short = re.compile("|".join(_short_form(*day) for day in given) or "(?!)")
+        sorted_days = sorted(days)
+        self._full = re.compile("|".join(form for day in sorted_days for form in _full_forms(*day)) or "(?!)")
+        self._short = re.compile("|".join(_short_form(*day) for day in sorted_days) or "(?!)")
 
     def text(self, text: str) -> str:
-        """Days that are written with their year."""
+        """Replace dates with a year."""
         return self._full.sub("<today>", text)
 
     def result(self, text: str) -> str:
-        """Those too that are written as `date` and `ls` do it."""
+        """Also replace dates as `date` and `ls` print them."""
         return self._short.sub("<today>", self.text(text))
 
 
@@ -110,7 +112,8 @@ def _full_forms(year: int, month: int, day: int) -> tuple[str, ...]:
 
 
 def _without_groups(form: str) -> str:
-    """Both separators alike, spelled out: a group's number would depend on what else is in the pattern."""
+    """Write out each separator instead of a back-reference, whose group number would depend on the
+    whole pattern."""
     before, _, rest = form.partition("([")
     signs, optional, rest = rest.partition("]?)") if "]?)" in rest else rest.partition("])")
     kinds = [re.escape(sign) for sign in signs] + ([""] if "?" in optional else [])
@@ -123,27 +126,28 @@ def _short_form(year: int, month: int, day: int) -> str:
 
 
 def sorted_skills(text: str) -> str:
-    """Skills in the order of their names: the CLI lists those that it brings in the order in which it has read them.
+    """Sort lists of skills by name: the CLI lists its built-in skills in the order in which it read
+    them.
 
     >>> sorted_skills("by name (Available: 'b', 'a').")
     "by name (Available: 'a', 'b')."
     """
-    text = _SKILL_NAMES.sub(lambda found: ", ".join(sorted(found[0].split(", "))), text)
-    return _SKILL_LIST.sub(lambda found: "\n".join(sorted(_SKILL.findall(found[0]))), text)
+    text = _SKILL_NAMES.sub(lambda match: ", ".join(sorted(match[0].split(", "))), text)
+    return _SKILL_LIST.sub(lambda match: "\n".join(sorted(_SKILL.findall(match[0]))), text)
 
 
-def same_cli(text: str) -> str:
-    """A text without what names this run, this process or this installation."""
-    if "/@google/gemini-cli" in text:  # where it is not, the pattern would try every slash
+def without_run_ids(text: str) -> str:
+    """Replace ids of this run and paths of this installation."""
+    if "/@google/gemini-cli" in text:  # the pattern is slow: it tries every slash
         text = _CLI.sub("<cli>", text)
     text = _CALL.sub("<call>", text)
     return _UUID.sub("<uuid>", _TOKEN.sub("***", _TEMP.sub("<tmp>", text)))
 
 
-def same_result(text: str) -> str:
-    """What a tool gave, without its times and numbers of processes.
+def without_times(text: str) -> str:
+    """Replace times, process numbers and the like in the output of a tool.
 
-    >>> same_result("2 passed in 0.31s at 13:25:32, pid 4711")
+    >>> without_times("2 passed in 0.31s at 13:25:32, pid 4711")
     '2 passed in <duration> at <time>, pid <pid>'
     """
     for pattern, word in _IN_RESULTS:
@@ -152,7 +156,7 @@ def same_result(text: str) -> str:
 
 
 _TREE = re.compile(r"^(?:[│ ]*[├└]─+.*|Showing up to \d+ items.*|(?:/.*|<[\w ]+>)/)\n?", re.MULTILINE)
-_ABOUT = re.compile(
+_CLI_CONTEXT = re.compile(
     r"^(?:Today's date is .*|My operating system is: .*|The project's temporary directory is: .*"
     r"|I'm currently working in the .*|- \*\*Workspace Directories:\*\*|- \*\*Directory Structure:\*\*|  - .*"
     r"|Here is the folder structure of .*|</?session_context>|This is the Gemini CLI\. We are setting up .*"
@@ -162,9 +166,10 @@ _ABOUT = re.compile(
 _BLANK = re.compile(r"\n\s*\n")
 
 
-def same_context(text: str) -> str:
-    """What the CLI's introduction says beyond day, system and folders: the user's instructions."""
-    return _BLANK.sub("\n", _ABOUT.sub("", _TREE.sub("", text))).strip()
+def user_instructions(text: str) -> str:
+    """The CLI's context without date, system and folders: what is left are the user's
+    instructions."""
+    return _BLANK.sub("\n", _CLI_CONTEXT.sub("", _TREE.sub("", text))).strip()
 
 
 _SHELL_TAIL = re.compile(
@@ -177,8 +182,9 @@ _SIZES = re.compile(r"(?: \(\d+ bytes\))+$", re.MULTILINE)
 _UPDATED = re.compile(r" Here is the updated code:\n.*", re.DOTALL)
 
 
-def plain_result(tool: str, text: str) -> str:
-    """What a tool gave, without the frame around it: fences, sizes, process numbers, the file as it is now."""
+def tool_output(tool: str, text: str) -> str:
+    """The output of a tool without what the CLI adds: fences, sizes, process numbers, the current
+    file content."""
     text = _TOO_LARGE.sub("", _FENCE.sub("", text))
     if tool == "run_shell_command":
         text = _SHELL_TAIL.sub("", text)
@@ -193,7 +199,7 @@ _PART = r"[^\s/\"']+\.[0-9a-f]{8}\.part"
 
 
 def without_cassette(name: str, text: str) -> str:
-    """A listing without the cassette itself: while it is recorded it has another name than when it is replayed.
+    """Remove the cassette itself from a listing: its name differs between recording and replay.
 
     >>> without_cassette("fix.jsonl", "files:\\n  a.py\\n  fix.jsonl.0a1b2c3d.part\\n  fix.jsonl")
     'files:\\n  a.py'
@@ -204,14 +210,16 @@ def without_cassette(name: str, text: str) -> str:
     return line.sub("", text).rstrip()
 
 
-# Newer releases keep 8,000 characters of the beginning and 32,000 of the end of what a shell prints, frame and all.
-_LONG = 36_000
+# Newer releases keep 8,000 characters of the beginning and 32,000 of the end of a shell's output,
+# with all additions.
+_MAX_LENGTH = 36_000
 _BEGINNING = 4_000
 _END = 16_000
 
 
-def both_ends(tool: str, text: str) -> str:
-    """What is there of a long result on every release; where exactly the middle is cut out differs from run to run."""
-    if tool != "run_shell_command" or len(text) <= _LONG:
+def shorten(tool: str, text: str) -> str:
+    """Keep only what every release keeps of a long result: where exactly the middle is cut differs
+    from run to run."""
+    if tool != "run_shell_command" or len(text) <= _MAX_LENGTH:
         return text
     return f"{text[:_BEGINNING]}\n<much>\n{text[-_END:]}"

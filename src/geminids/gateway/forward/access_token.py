@@ -1,6 +1,6 @@
-"""Access tokens for Vertex AI: obtained with google-auth in a worker thread, renewed before they expire.
+"""Access tokens for Vertex AI, obtained with google-auth and renewed before they expire.
 
-Imported by the first request that needs a token; google-auth is imported in the worker thread.
+The first request that needs a token imports this module; a worker thread imports google-auth.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from geminids.at_fork import importing
 from geminids.errors import GeminidsError
 from geminids.gateway.forward.client import Client
 from geminids.gateway.forward.credentials_file import credentials_file, read_credentials_file
-from geminids.gateway.forward.network_settings import Way, read_address
+from geminids.gateway.forward.network_settings import NetworkSettings, read_address
 from geminids.gateway.upstream import SignInError, UpstreamFault
 from geminids.log import get_logger
 
@@ -37,22 +37,23 @@ _SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 _TOKEN_URI = "https://oauth2.googleapis.com/token"
 _METADATA_HOST = "metadata.google.internal"
 _METADATA_PATH = "/computeMetadata/v1/instance/service-accounts/default/token"
-# Renewed in the background from here on. The metadata server hands out a new token only in the last 4 to 5 minutes,
-# so an earlier renewal would give the same token again (google-auth waits for the same 3:45).
+# Renew the token in the background when less than this is left. The metadata server issues a new
+# token only in the last 4 to 5 minutes, so an earlier renewal would return the same token
+# (google-auth also uses 3:45).
 _RENEW_SECONDS = 225
-# With less time left a request waits for the new token.
-_LEAST_SECONDS = 30
+# With less time left, a request waits for the new token.
+_MIN_SECONDS = 30
 # A failed renewal in the background is tried again after this time.
 _PAUSE_SECONDS = 15
 _LIFETIME_SECONDS = 3600
 _TIMEOUT_SECONDS = 30
-_MOST_BODY = 1024 * 1024
-_MOST_SOURCES = 32
+_MAX_BODY = 1024 * 1024
+_MAX_SOURCES = 32
 _ACCOUNT_IN_URL = re.compile(r"/serviceAccounts/([^/:]+):generateAccessToken$")
 
 
 class AccessToken(msgspec.Struct, frozen=True):
-    """A bearer token, and what goes with it: the project that pays for the quota."""
+    """A bearer token, its expiry, and the project whose quota is used."""
 
     value: str
     expires_at: float
@@ -64,7 +65,8 @@ class AccessToken(msgspec.Struct, frozen=True):
 
 
 class TokenSource:
-    """Keeps one token, and renews it with `fetch`: in a worker thread, once for all who wait. Safe from any thread."""
+    """Keeps one token and renews it with `fetch` in a worker thread, once for all waiting requests.
+    Thread-safe."""
 
     def __init__(self, fetch: Callable[[], AccessToken]) -> None:
         self._fetch = fetch
@@ -74,11 +76,11 @@ class TokenSource:
         self._not_before = 0.0
 
     async def token(self) -> AccessToken:
-        """A valid token; raises `SignInError`. Waits only if there is none."""
+        """Return a valid token; waits only if there is none. Raises `SignInError`."""
         with self._lock:
             now = time.time()
             left = 0.0 if self._token is None else self._token.expires_at - now
-            if self._token is not None and left > _LEAST_SECONDS:
+            if self._token is not None and left > _MIN_SECONDS:
                 if left < _RENEW_SECONDS and self._pending is None and now >= self._not_before:
                     self._start()
                 return self._token
@@ -93,7 +95,7 @@ class TokenSource:
 
     def _start(self) -> Future[AccessToken]:
         pending: Future[AccessToken] = Future()
-        # A request that is cancelled must not cancel the others that wait.
+        # A cancelled request must not cancel the others that wait.
         pending.set_running_or_notify_cancel()
         try:
             threading.Thread(target=self._renew, args=(pending,), name="geminids-token", daemon=True).start()
@@ -108,8 +110,8 @@ class TokenSource:
         token, error = None, None
         try:
             token = self._fetch()
-        except SignInError as refused:
-            error = refused
+        except SignInError as sign_in_error:
+            error = sign_in_error
         except BaseException as problem:  # also SystemExit: requests wait for `pending`
             _log.error("obtaining an access token failed", error=problem)
             error = SignInError(401, f"No access token for Vertex AI: {type(problem).__name__}.")
@@ -128,27 +130,28 @@ _sources: dict[_Key, TokenSource] = {}
 _sources_lock = threading.Lock()
 
 
-def token_source(environ: Mapping[str, str], way: Way) -> TokenSource:
-    """The source for these credentials. Runs with the same credentials share it, and so its token."""
+def token_source(environ: Mapping[str, str], network: NetworkSettings) -> TokenSource:
+    """The token source for these credentials. Runs with the same credentials share it and its
+    token."""
     try:
         path = credentials_file(environ)
         stat = None if path is None else path.stat()
     except (OSError, GeminidsError) as error:
-        return TokenSource(_refusing(str(error)))
+        return TokenSource(_always_failing(str(error)))
     quota_project = environ.get("GOOGLE_CLOUD_QUOTA_PROJECT") or None
     host = environ.get("GCE_METADATA_HOST") or environ.get("GCE_METADATA_ROOT") or _METADATA_HOST
-    key: _Key = (os.getpid(), path, stat and (stat.st_mtime_ns, stat.st_size), quota_project, host, way)
+    key: _Key = (os.getpid(), path, stat and (stat.st_mtime_ns, stat.st_size), quota_project, host, network)
     with _sources_lock:
         source = _sources.get(key)
         if source is None:
-            fetch = _FromMetadata(host, way) if path is None else _FromFile(path, quota_project, way)
+            fetch = _FromMetadata(host, network) if path is None else _FromFile(path, quota_project, network)
             source = _sources[key] = TokenSource(fetch)
-            while len(_sources) > _MOST_SOURCES:
+            while len(_sources) > _MAX_SOURCES:
                 del _sources[next(iter(_sources))]
         return source
 
 
-def _refusing(message: str) -> Callable[[], AccessToken]:
+def _always_failing(message: str) -> Callable[[], AccessToken]:
     def fetch() -> AccessToken:
         raise SignInError(401, f"No access token for Vertex AI: {message}")
 
@@ -158,39 +161,39 @@ def _refusing(message: str) -> Callable[[], AccessToken]:
 class _FromMetadata:
     """Tokens of the machine's service account, from the metadata server.
 
-    Not by google-auth: it takes the server's address from the environment of this process when it is imported, and
-    needs `requests`.
+    Does not use google-auth, which reads the server's address from the environment of this process
+    when it is imported, and needs `requests`.
     """
 
-    def __init__(self, host: str, way: Way) -> None:
+    def __init__(self, host: str, network: NetworkSettings) -> None:
         self._url = f"http://{host}{_METADATA_PATH}?scopes={_SCOPE}"
         # The metadata server is part of the machine: no proxy can reach it.
-        self._way = msgspec.structs.replace(way, proxy=None)
+        self._network = msgspec.structs.replace(network, proxy=None)
 
     def __call__(self) -> AccessToken:
-        remedy = (
+        hint = (
             "Check that a service account is attached to this machine, or set GOOGLE_APPLICATION_CREDENTIALS."
         )
         try:
-            status, _, body = _send(self._url, "GET", {"metadata-flavor": "Google"}, b"", self._way)
+            status, _, body = _send(self._url, "GET", {"metadata-flavor": "Google"}, b"", self._network)
         except UpstreamFault as fault:
-            raise _failed(503, f"the metadata server: {fault.message}", remedy) from None
+            raise _failed(503, f"the metadata server: {fault.message}", hint) from None
         try:
             answer = msgspec.json.decode(body) if status == 200 else {}
             return AccessToken(answer["access_token"], time.time() + float(answer["expires_in"]))
         except (msgspec.MsgspecError, UnicodeDecodeError, LookupError, TypeError, ValueError):
             is_transient = status >= 500 or status == 429
-            said = f"the metadata server answered with HTTP {status}"
-            raise _failed(503 if is_transient else 401, said, remedy) from None
+            cause = f"the metadata server response_headers with HTTP {status}"
+            raise _failed(503 if is_transient else 401, cause, hint) from None
 
 
 class _FromFile:
     """Tokens for the account of a credentials file."""
 
-    def __init__(self, path: Path, quota_project: str | None, way: Way) -> None:
+    def __init__(self, path: Path, quota_project: str | None, network: NetworkSettings) -> None:
         self._path = path
         self._quota_project = quota_project
-        self._way = way
+        self._network = network
         self._credentials: Any = None
 
     def __call__(self) -> AccessToken:
@@ -199,34 +202,34 @@ class _FromFile:
                 from google.auth import exceptions
         except ImportError:
             raise _failed(401, "google-auth is not installed", "pip install 'geminids[vertex]'") from None
-        remedy = f"Check the credentials in {self._path}."
+        hint = f"Check the credentials in {self._path}."
         try:
             if self._credentials is None:
                 info = read_credentials_file(self._path)
                 with importing():
                     self._credentials = _credentials_of(info)
             if _is_user(self._credentials):
-                remedy = "Run `gcloud auth application-default login` and try again."
-            self._credentials.refresh(_transport(self._way))
+                hint = "Run `gcloud auth application-default login` and try again."
+            self._credentials.refresh(_transport(self._network))
         except GeminidsError as error:
             raise _failed(401, error.message, error.hint or "") from None
         except exceptions.TransportError as error:
             raise _failed(503, f"the token server: {_first_line(error)}", "") from None
         except exceptions.GoogleAuthError as error:
             status = 503 if getattr(error, "retryable", False) else 401
-            raise _failed(status, _first_line(error), remedy) from None
+            raise _failed(status, _first_line(error), hint) from None
         except (ValueError, TypeError) as error:
-            raise _failed(401, f"{self._path} cannot be used: {_first_line(error)}", remedy) from None
+            raise _failed(401, f"{self._path} cannot be used: {_first_line(error)}", hint) from None
         return self._token()
 
     def _token(self) -> AccessToken:
         credentials = self._credentials
         expiry = credentials.expiry  # UTC, without a time zone
-        lasts_until = (
+        expires_at = (
             time.time() + _LIFETIME_SECONDS if expiry is None else expiry.replace(tzinfo=UTC).timestamp()
         )
         return AccessToken(
-            credentials.token, lasts_until, self._quota_project or credentials.quota_project_id or None
+            credentials.token, expires_at, self._quota_project or credentials.quota_project_id or None
         )
 
 
@@ -237,8 +240,8 @@ def _is_user(credentials: Any) -> bool:
 def _credentials_of(info: dict[str, Any]) -> Any:
     """google-auth's object for the content of a credentials file.
 
-    Not by `google.auth.load_credentials_from_dict`: it ignores the `token_uri` of a user's file, and asks Google for
-    the project of an external account.
+    Does not use `google.auth.load_credentials_from_dict`, which ignores the `token_uri` of a user's
+    file and requests the project of an external account from Google.
     """
     kind = info["type"]
     if kind == "authorized_user":
@@ -272,14 +275,15 @@ def _credentials_of(info: dict[str, Any]) -> Any:
 
 
 def _impersonated(info: dict[str, Any]) -> Any:
-    """What `gcloud auth application-default login --impersonate-service-account` writes."""
+    """Credentials of a file that
+    `gcloud auth application-default login --impersonate-service-account` writes."""
     from google.auth import impersonated_credentials
 
     url, source = info.get("service_account_impersonation_url"), info.get("source_credentials")
     account = _ACCOUNT_IN_URL.search(url) if isinstance(url, str) else None
     if account is None or not isinstance(source, dict) or not isinstance(source.get("type"), str):
         raise GeminidsError(
-            "the credentials name no service account to impersonate, or no account to start from"
+            "the credentials lack the service account to impersonate, or the account to start from"
         )
     return impersonated_credentials.Credentials(
         source_credentials=_credentials_of(source),
@@ -301,8 +305,9 @@ def _external_account(info: dict[str, Any]) -> Any:
     return identity_pool.Credentials.from_info(info, scopes=[_SCOPE])
 
 
-def _transport(way: Way) -> Any:
-    """google-auth's way to send a request: by our own client, so that proxy and certificates are the run's."""
+def _transport(network: NetworkSettings) -> Any:
+    """A transport for google-auth that uses our own client, with the proxy and certificates of the
+    run."""
     from google.auth import exceptions
 
     def request(
@@ -315,7 +320,7 @@ def _transport(way: Way) -> Any:
     ) -> _Response:
         sent = body.encode() if isinstance(body, str) else body or b""
         try:
-            return _Response(*_send(url, method, dict(headers or {}), sent, way))
+            return _Response(*_send(url, method, dict(headers or {}), sent, network))
         except UpstreamFault as fault:
             raise exceptions.TransportError(fault.message) from None
 
@@ -323,7 +328,7 @@ def _transport(way: Way) -> Any:
 
 
 class _Response:
-    """What google-auth expects of an answer (`google.auth.transport.Response`)."""
+    """The response object that google-auth expects (`google.auth.transport.Response`)."""
 
     def __init__(self, status: int, headers: dict[str, str], data: bytes) -> None:
         self.status = status
@@ -332,14 +337,14 @@ class _Response:
 
 
 def _send(
-    url: str, method: str, headers: Mapping[str, str], body: bytes, way: Way
+    url: str, method: str, headers: Mapping[str, str], body: bytes, network: NetworkSettings
 ) -> tuple[int, dict[str, str], bytes]:
     """Send one request from a thread without an event loop. Raises `UpstreamFault`."""
-    return asyncio.run(_exchange(url, method, headers, body, way))
+    return asyncio.run(_exchange(url, method, headers, body, network))
 
 
 async def _exchange(
-    url: str, method: str, headers: Mapping[str, str], body: bytes, way: Way
+    url: str, method: str, headers: Mapping[str, str], body: bytes, network: NetworkSettings
 ) -> tuple[int, dict[str, str], bytes]:
     address = read_address(url)
     if address is None:
@@ -351,32 +356,32 @@ async def _exchange(
         ours["content-length"] = str(len(body))
     sent = {name.lower(): value for name, value in headers.items()} | ours
     head = h11.Request(method=method, target=target, headers=list(sent.items()))
-    status, answered, data = 0, dict[str, str](), bytearray()
+    status, response_headers, data = 0, dict[str, str](), bytearray()
     try:
         async with (
             asyncio.timeout(_TIMEOUT_SECONDS),
-            aclosing(Client().exchange(address, way, head, body)) as answer,
+            aclosing(Client().exchange(address, network, head, body)) as answer,
         ):
             async for part in answer:
                 if isinstance(part, h11.Response):
                     status = part.status_code
-                    answered = {
+                    response_headers = {
                         name.decode("latin-1"): value.decode("latin-1") for name, value in part.headers
                     }
-                elif len(data) < _MOST_BODY:
+                elif len(data) < _MAX_BODY:
                     data += part
     except TimeoutError:
         raise UpstreamFault(
-            "connect", f"{address.named} did not answer within {_TIMEOUT_SECONDS} s"
+            "connect", f"{address.host_and_port} did not answer within {_TIMEOUT_SECONDS} s"
         ) from None
-    return status, answered, bytes(data)
+    return status, response_headers, bytes(data)
 
 
-def _failed(status: int, cause: str, remedy: str) -> SignInError:
-    return SignInError(status, f"No access token for Vertex AI: {cause.rstrip('.')}. {remedy}".rstrip())
+def _failed(status: int, cause: str, hint: str) -> SignInError:
+    return SignInError(status, f"No access token for Vertex AI: {cause.rstrip('.')}. {hint}".rstrip())
 
 
 def _first_line(error: Exception) -> str:
-    # google-auth puts the server's whole answer behind its message.
+    # google-auth appends the server's whole answer to its message.
     message = str(error.args[0]) if error.args else type(error).__name__
     return message.partition("\n")[0][:300]

@@ -1,4 +1,4 @@
-"""The HTTP client of the gateway: connections to APIs, kept alive and shared by all runs of this process."""
+"""The HTTP client of the gateway. All runs of this process share its connections."""
 
 from __future__ import annotations
 
@@ -9,183 +9,193 @@ from collections.abc import AsyncGenerator, AsyncIterator
 import h11
 from anyio.lowlevel import RunVar
 
-from geminids.gateway.forward.connect import dial
-from geminids.gateway.forward.connection import Line
-from geminids.gateway.forward.network_settings import Address, Way
+from geminids.gateway.forward.connect import open_connection
+from geminids.gateway.forward.connection import TcpConnection
+from geminids.gateway.forward.network_settings import Address, NetworkSettings
 from geminids.gateway.upstream import UpstreamFault
 
 __all__ = ["Client", "client"]
 
-_MOST_HEAD = 256 * 1024
+_MAX_HEAD = 256 * 1024
 # Google closes idle connections after some minutes, proxies earlier.
 _IDLE_SECONDS = 50
-# A connection that lay idle for so long may be closed by the server in the very moment in which we use it.
-_DOUBTFUL_SECONDS = 1.0
-# Up to here head and body are one piece: copying is cheaper than a second packet.
+# The server may close a connection that was idle for longer just when we use it.
+_SAFE_IDLE_SECONDS = 1.0
+# Up to this size, head and body are written together: copying is cheaper than a second packet.
 _JOINED = 64 * 1024
 
 _running: RunVar[Client] = RunVar("geminids-client")
 
 
 def client() -> Client:
-    """The client of this event loop; it ends with the loop."""
+    """The client of this event loop. It ends with the loop."""
     try:
         return _running.get()
     except LookupError:
-        made = Client()
-        _running.set(made)
-        return made
+        new = Client()
+        _running.set(new)
+        return new
 
 
 class Client:
-    """Sends requests, and keeps the connections on which an answer came to its end."""
+    """Sends requests, and reuses connections whose last answer is complete."""
 
     def __init__(self) -> None:
-        self._idle: dict[tuple[Address, Way], list[tuple[float, Line]]] = {}
-        self._keeper = asyncio.get_running_loop().create_task(self._keep())
+        self._idle: dict[tuple[Address, NetworkSettings], list[tuple[float, TcpConnection]]] = {}
+        self._cleaner = asyncio.get_running_loop().create_task(self._clean_up())
 
     async def exchange(
-        self, address: Address, way: Way, head: h11.Request, body: bytes
+        self, address: Address, network: NetworkSettings, head: h11.Request, body: bytes
     ) -> AsyncGenerator[h11.Response | bytes, None]:
-        """The head of the answer, then its body in pieces as they come. Raises `UpstreamFault`.
+        """Yield the head of the answer, then its body in pieces as they arrive. Raises
+        `UpstreamFault`.
 
-        Whoever stops in the middle (`aclose`, a cancelled task) ends the request: the connection is closed.
+        Closing the generator early (`aclose`, a cancelled task) ends the request and closes the
+        connection.
         """
-        talk = await self._begun(address, way, head, body)
-        del body  # not held while the answer comes
+        exchange = await self._start(address, network, head, body)
+        del body  # free its memory while the answer arrives
         try:
-            assert talk.response is not None
-            yield talk.response
-            async for piece in talk.pieces():
+            assert exchange.response is not None
+            yield exchange.response
+            async for piece in exchange.pieces():
                 yield piece
         finally:
-            if talk.over_well and talk.line.alive:
-                self._idle.setdefault((address, way), []).append((time.monotonic(), talk.line))
+            if exchange.is_reusable and exchange.tcp.alive:
+                self._idle.setdefault((address, network), []).append((time.monotonic(), exchange.tcp))
             else:
-                talk.line.drop()
+                exchange.tcp.drop()
 
-    async def _begun(self, address: Address, way: Way, head: h11.Request, body: bytes) -> _Talk:
-        kept, idle = self._kept(address, way)
+    async def _start(
+        self, address: Address, network: NetworkSettings, head: h11.Request, body: bytes
+    ) -> _Exchange:
+        kept, idle = self._take_idle(address, network)
         if kept is not None:
             try:
-                return await _answered(_Talk(kept), head, body)
-            except _Unheard as unheard:
-                # Closed while our request was under way: nobody has read it, so it is sent once more.
-                if idle < _DOUBTFUL_SECONDS:
-                    raise unheard.fault from None
+                return await _send(_Exchange(kept), head, body)
+            except _NoResponse as failure:
+                # The server closed the idle connection before it read our request: send it once
+                # more.
+                if idle < _SAFE_IDLE_SECONDS:
+                    raise failure.fault from None
         try:
-            return await _answered(_Talk(await dial(address, way)), head, body)
-        except _Unheard as unheard:
-            raise unheard.fault from None
+            return await _send(_Exchange(await open_connection(address, network)), head, body)
+        except _NoResponse as failure:
+            raise failure.fault from None
 
-    def _kept(self, address: Address, way: Way) -> tuple[Line | None, float]:
-        lines = self._idle.get((address, way), [])
-        while lines:
-            since, line = lines.pop()
+    def _take_idle(self, address: Address, network: NetworkSettings) -> tuple[TcpConnection | None, float]:
+        connections = self._idle.get((address, network), [])
+        while connections:
+            since, tcp = connections.pop()
             idle = time.monotonic() - since
-            if line.alive and idle < _IDLE_SECONDS:
-                return line, idle
-            line.drop()
+            if tcp.alive and idle < _IDLE_SECONDS:
+                return tcp, idle
+            tcp.drop()
         return None, 0
 
-    async def _keep(self) -> None:
-        """Let connections go that nobody has used for a while; all of them when the loop ends."""
+    async def _clean_up(self) -> None:
+        """Close connections that have been idle for a while; close all when the loop ends."""
         try:
             while True:
                 await asyncio.sleep(_IDLE_SECONDS / 2)
-                self._let_go(time.monotonic() - _IDLE_SECONDS)
+                self._close_idle(time.monotonic() - _IDLE_SECONDS)
         finally:
-            self._let_go(float("inf"))
+            self._close_idle(float("inf"))
 
-    def _let_go(self, before: float) -> None:
-        for lines in self._idle.values():
-            for kept in [kept for kept in lines if kept[0] < before or not kept[1].alive]:
-                lines.remove(kept)
+    def _close_idle(self, before: float) -> None:
+        for connections in self._idle.values():
+            for kept in [kept for kept in connections if kept[0] < before or not kept[1].alive]:
+                connections.remove(kept)
                 kept[1].drop()
 
 
-class _Unheard(Exception):
-    """The connection ended before a byte of an answer came."""
+class _NoResponse(Exception):
+    """The connection ended before the first byte of an answer."""
 
     def __init__(self, fault: UpstreamFault) -> None:
         self.fault = fault
 
 
-async def _answered(talk: _Talk, head: h11.Request, body: bytes) -> _Talk:
+async def _send(exchange: _Exchange, head: h11.Request, body: bytes) -> _Exchange:
     try:
-        await talk.send(head, body)
-        await talk.hear_head()
+        await exchange.send(head, body)
+        await exchange.read_head()
     except BaseException:
-        talk.line.drop()
+        exchange.tcp.drop()
         raise
-    return talk
+    return exchange
 
 
-class _Talk:
+class _Exchange:
     """One request and its answer on one connection."""
 
-    def __init__(self, line: Line) -> None:
-        self.line = line
+    def __init__(self, tcp: TcpConnection) -> None:
+        self.tcp = tcp
         self.response: h11.Response | None = None
-        self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=_MOST_HEAD)
-        self._heard = False
+        self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=_MAX_HEAD)
+        self._has_received = False
 
     @property
-    def over_well(self) -> bool:
+    def is_reusable(self) -> bool:
         return self._http.our_state is h11.DONE and self._http.their_state is h11.DONE
 
     async def send(self, head: h11.Request, body: bytes) -> None:
         first = self._http.send(head) or b""
-        self._http.send(h11.Data(data=body))  # with a content-length, bytes go as they are
+        self._http.send(h11.Data(data=body))  # with a content-length, h11 would return the bytes unchanged
         self._http.send(h11.EndOfMessage())
         try:
             if len(body) > _JOINED:
-                await self.line.write(first)
-                await self.line.write(body)
+                await self.tcp.write(first)
+                await self.tcp.write(body)
             else:
-                await self.line.write(first + body)
+                await self.tcp.write(first + body)
         except OSError:
-            pass  # It may have answered before it had heard us to the end: 413 and its kin.
+            pass  # The server may have answered before it read the whole request, for example with 413.
 
-    async def hear_head(self) -> None:
+    async def read_head(self) -> None:
         try:
             while not isinstance(event := self._http.next_event(), h11.Response):
                 if event is h11.NEED_DATA:
-                    await self._hear()
+                    await self._receive()
         except h11.RemoteProtocolError as error:
-            raise UpstreamFault("protocol", f"the API does not answer in HTTP: {error}") from None
+            raise UpstreamFault("protocol", f"the API's answer is not valid HTTP: {error}") from None
         self.response = event
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """What has come together is told together; what came before a fault is told before it."""
+        """Yield the body. Pieces that arrived together are joined; a fault is raised after the
+        pieces before it."""
         while True:
-            got, fault, over = self._said()
-            if got:
-                yield b"".join(got)
+            pieces, fault, is_complete = self._next_pieces()
+            if pieces:
+                yield b"".join(pieces)
             if fault is not None:
                 raise fault
-            if over:
+            if is_complete:
                 return
-            await self._hear()
+            await self._receive()
 
-    def _said(self) -> tuple[list[bytes], UpstreamFault | None, bool]:
-        got: list[bytes] = []
+    def _next_pieces(self) -> tuple[list[bytes], UpstreamFault | None, bool]:
+        pieces: list[bytes] = []
         try:
             while isinstance(event := self._http.next_event(), h11.Data):
-                got.append(event.data)
+                pieces.append(event.data)
         except h11.RemoteProtocolError as error:
-            if self._http.trailing_data[1]:  # the end of the connection has been heard
-                return got, UpstreamFault("cut", f"the API's answer was cut: {error}"), False
-            return got, UpstreamFault("protocol", f"the API's answer is no HTTP any more: {error}"), False
-        return got, None, event is not h11.NEED_DATA
+            if self._http.trailing_data[1]:  # the connection has ended
+                return pieces, UpstreamFault("cut", f"the API's answer was cut: {error}"), False
+            return (
+                pieces,
+                UpstreamFault("protocol", f"the rest of the API's answer is not valid HTTP: {error}"),
+                False,
+            )
+        return pieces, None, event is not h11.NEED_DATA
 
-    async def _hear(self) -> None:
+    async def _receive(self) -> None:
         try:
-            data = await self.line.read()
+            data = await self.tcp.read()
         except OSError as error:
             fault = UpstreamFault("cut", f"the connection to the API broke: {error}")
-            raise fault if self._heard else _Unheard(fault) from None
-        if not data and not self._heard:
-            raise _Unheard(UpstreamFault("cut", "the API closed the connection without an answer"))
-        self._heard = True
+            raise fault if self._has_received else _NoResponse(fault) from None
+        if not data and not self._has_received:
+            raise _NoResponse(UpstreamFault("cut", "the API closed the connection without an answer"))
+        self._has_received = True
         self._http.receive_data(data)

@@ -1,4 +1,4 @@
-"""A connection to a server: names looked up, a proxy passed, TLS spoken; what goes wrong is told apart."""
+"""Open a connection to a server: DNS, proxy and TLS, with a distinct fault for each."""
 
 from __future__ import annotations
 
@@ -10,98 +10,97 @@ import ssl
 import threading
 from functools import lru_cache
 from itertools import zip_longest
-from typing import Any
+from typing import Any, Literal
 
 import anyio
 import h11
 
 from geminids.at_fork import close_in_child
-from geminids.gateway.forward.connection import Line
-from geminids.gateway.forward.network_settings import Address, Proxy, Way
+from geminids.gateway.forward.connection import TcpConnection
+from geminids.gateway.forward.network_settings import Address, NetworkSettings, Proxy
 from geminids.gateway.upstream import UpstreamFault
 from geminids.log import get_logger
 
-__all__ = ["dial"]
+__all__ = ["open_connection"]
 
 _log = get_logger("gateway")
 
 _CONNECT_SECONDS = 30
-# How long an address may keep us waiting before the next one is tried as well (RFC 8305).
-_NEXT_SECONDS = 0.25
-_ALIVE_SECONDS = 60
+# If an address does not answer in this time, the next one is tried in parallel (RFC 8305).
+_FALLBACK_SECONDS = 0.25
+_KEEPALIVE_SECONDS = 60
 
 
-async def dial(address: Address, way: Way) -> Line:
+async def open_connection(address: Address, network: NetworkSettings) -> TcpConnection:
     """Open a connection to this address; raises `UpstreamFault`."""
-    proxy = way.proxy_to(address)
+    proxy = network.proxy_to(address)
     first = proxy.address if proxy else address
-    line: Line | None = None
+    tcp: TcpConnection | None = None
     try:
         with anyio.fail_after(_CONNECT_SECONDS):
-            line = await _connected(first, "proxy" if proxy else "")
+            tcp = await _connect_tcp(first, "proxy" if proxy else "")
             if proxy is not None:
                 if proxy.address.tls:
-                    await _secured(line, proxy.address, way)
-                await _tunnelled(line, address, proxy)
+                    await _start_tls(tcp, proxy.address, network)
+                await _open_tunnel(tcp, address, proxy)
             if address.tls:
-                await _secured(line, address, way)
-            return line
+                await _start_tls(tcp, address, network)
+            return tcp
     except BaseException as error:
-        if line is not None:
-            line.drop()
+        if tcp is not None:
+            tcp.drop()
         if isinstance(error, TimeoutError):
             raise UpstreamFault(
-                "connect", f"no connection to {address.named} within {_CONNECT_SECONDS} s"
+                "connect", f"no connection to {address.host_and_port} within {_CONNECT_SECONDS} s"
             ) from None
         raise
 
 
-async def _connected(address: Address, what: str) -> Line:
-    where = f"the proxy {address.named}" if what else address.named
+async def _connect_tcp(address: Address, kind: Literal["proxy", ""]) -> TcpConnection:
+    where = f"the proxy {address.host_and_port}" if kind else address.host_and_port
     try:
-        found = await _looked_up(address)
+        addresses = await _resolve(address)
     except OSError as error:
-        kind = "proxy" if what else "dns"
         raise UpstreamFault(
-            kind, f"the address of {address.host} was not found: {error.strerror or error}"
+            kind or "dns", f"the address of {address.host} was not found: {error.strerror or error}"
         ) from None
     try:
-        taken = await _first_of(found)
+        sock = await _connect_first(addresses)
     except OSError as error:
-        raise UpstreamFault(what or "connect", f"no connection to {where}: {_reason(error)}") from None
-    _, line = await asyncio.get_running_loop().create_connection(Line, sock=taken)
-    return line
+        raise UpstreamFault(kind or "connect", f"no connection to {where}: {_reason(error)}") from None
+    _, tcp = await asyncio.get_running_loop().create_connection(TcpConnection, sock=sock)
+    return tcp
 
 
 def _reason(error: OSError) -> str:
-    # asyncio puts words of its own in place of the system's.
+    # asyncio replaces the system's message with its own.
     return os.strerror(error.errno) if error.errno else str(error)
 
 
-_Found = tuple[socket.AddressFamily, Any]
+_SocketAddress = tuple[socket.AddressFamily, Any]
 
 
-async def _looked_up(address: Address) -> list[_Found]:
-    """In a thread that nobody waits for: a name server that does not answer must not hold up the end of the host,
-    as the executor of the event loop would."""
+async def _resolve(address: Address) -> list[_SocketAddress]:
+    """Look up a host name in a daemon thread. With the executor of the event loop, a name server
+    that does not answer would delay the end of the host process."""
     loop = asyncio.get_running_loop()
-    future: asyncio.Future[list[_Found]] = loop.create_future()
+    future: asyncio.Future[list[_SocketAddress]] = loop.create_future()
 
-    def settle(found: list[_Found], error: OSError | None) -> None:
+    def settle(addresses: list[_SocketAddress], error: OSError | None) -> None:
         if future.done():
             return
         if error is not None:
             future.set_exception(error)
         else:
-            future.set_result(found)
+            future.set_result(addresses)
 
     def look_up() -> None:
         try:
-            told, error = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM), None
+            infos, error = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM), None
         except (OSError, UnicodeError) as problem:
-            told, error = [], problem if isinstance(problem, OSError) else OSError(str(problem))
+            infos, error = [], problem if isinstance(problem, OSError) else OSError(str(problem))
         try:
-            loop.call_soon_threadsafe(settle, _mixed([(one[0], one[4]) for one in told]), error)
+            loop.call_soon_threadsafe(settle, _interleave([(info[0], info[4]) for info in infos]), error)
         except RuntimeError:
             pass  # the loop has ended
 
@@ -112,120 +111,126 @@ async def _looked_up(address: Address) -> list[_Found]:
     return await future
 
 
-def _mixed(found: list[_Found]) -> list[_Found]:
-    """IPv6 and IPv4 in turn, in the order in which they came: a network without the one is not waited for."""
-    first = [one for one in found if found[0][0] == one[0]]
-    other = [one for one in found if found[0][0] != one[0]]
-    return [one for pair in zip_longest(first, other) for one in pair if one is not None]
+def _interleave(addresses: list[_SocketAddress]) -> list[_SocketAddress]:
+    """Alternate between IPv6 and IPv4, so that a network that supports only one of them causes no
+    long wait."""
+    first = [address for address in addresses if addresses[0][0] == address[0]]
+    other = [address for address in addresses if addresses[0][0] != address[0]]
+    return [address for pair in zip_longest(first, other) for address in pair if address is not None]
 
 
-async def _first_of(found: list[_Found]) -> socket.socket:
-    """The first of these addresses that lets us in; each but the last is given a moment before the next is tried."""
-    taken: list[socket.socket] = []
+async def _connect_first(addresses: list[_SocketAddress]) -> socket.socket:
+    """Connect to the first address that accepts. Each gets `_FALLBACK_SECONDS` before the next is
+    tried as well."""
+    connected: list[socket.socket] = []
     errors: list[OSError] = []
 
-    async def attempt(one: _Found, over: anyio.Event) -> None:
+    async def attempt(address: _SocketAddress, is_done: anyio.Event) -> None:
         try:
-            taken.append(await _connect(one))
+            connected.append(await _connect(address))
             tasks.cancel_scope.cancel()
         except OSError as error:
             errors.append(error)
-        over.set()
+        is_done.set()
 
     try:
         async with anyio.create_task_group() as tasks:
-            for one in found:
-                over = anyio.Event()
-                tasks.start_soon(attempt, one, over)
-                with anyio.move_on_after(_NEXT_SECONDS):
-                    await over.wait()
+            for address in addresses:
+                is_done = anyio.Event()
+                tasks.start_soon(attempt, address, is_done)
+                with anyio.move_on_after(_FALLBACK_SECONDS):
+                    await is_done.wait()
     except BaseException:
-        for sock in taken:
+        for sock in connected:
             sock.close()
         raise
-    for sock in taken[1:]:
+    for sock in connected[1:]:
         sock.close()
-    if not taken:
+    if not connected:
         raise errors[0] if errors else OSError("it has no address")
-    return taken[0]
+    return connected[0]
 
 
-async def _connect(one: _Found) -> socket.socket:
-    sock = close_in_child(socket.socket(one[0], socket.SOCK_STREAM))
+async def _connect(address: _SocketAddress) -> socket.socket:
+    sock = close_in_child(socket.socket(address[0], socket.SOCK_STREAM))
     try:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # An answer may be silent for long: whether its server is still there is asked by the system.
+        # An answer may pause for a long time: let the system check that the server is still there.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         idle = getattr(socket, "TCP_KEEPIDLE", getattr(socket, "TCP_KEEPALIVE", None))
         if idle is not None:
-            sock.setsockopt(socket.IPPROTO_TCP, idle, _ALIVE_SECONDS)
-        await asyncio.get_running_loop().sock_connect(sock, one[1])
+            sock.setsockopt(socket.IPPROTO_TCP, idle, _KEEPALIVE_SECONDS)
+        await asyncio.get_running_loop().sock_connect(sock, address[1])
     except BaseException:
         sock.close()
         raise
     return sock
 
 
-async def _tunnelled(line: Line, address: Address, proxy: Proxy) -> None:
-    """Ask a proxy to lead us on to an address; for http too, as the CLI's own client does."""
-    headers = [("Host", address.named)]
+async def _open_tunnel(tcp: TcpConnection, address: Address, proxy: Proxy) -> None:
+    """Open a tunnel through a proxy with CONNECT; for http too, as the CLI's own client does."""
+    headers = [("Host", address.host_and_port)]
     if proxy.authorization:
         headers.append(("Proxy-Authorization", proxy.authorization))
     http = h11.Connection(h11.CLIENT)
-    where = f"the proxy {proxy.address.named}"
+    where = f"the proxy {proxy.address.host_and_port}"
     try:
-        ask = http.send(h11.Request(method="CONNECT", target=address.named, headers=headers))
-        await line.write((ask or b"") + (http.send(h11.EndOfMessage()) or b""))
+        head = http.send(h11.Request(method="CONNECT", target=address.host_and_port, headers=headers))
+        await tcp.write((head or b"") + (http.send(h11.EndOfMessage()) or b""))
         while (event := http.next_event()) is h11.NEED_DATA:
-            http.receive_data(await line.read())
+            http.receive_data(await tcp.read())
     except (OSError, h11.RemoteProtocolError) as error:
-        raise UpstreamFault("proxy", f"{where} does not answer as a proxy: {error}") from None
+        raise UpstreamFault("proxy", f"{where} did not answer as a proxy: {error}") from None
     if not isinstance(event, h11.Response) or event.status_code // 100 != 2:
         status = getattr(event, "status_code", None)
-        why = " (it wants a user name and a password)" if status == 407 else ""
-        raise UpstreamFault("proxy", f"{where} refused the way to {address.named}: HTTP {status}{why}")
+        detail = " (it needs a user name and a password)" if status == 407 else ""
+        message = f"{where} refused to connect to {address.host_and_port}: HTTP {status}{detail}"
+        raise UpstreamFault("proxy", message)
 
 
-async def _secured(line: Line, address: Address, way: Way) -> None:
+async def _start_tls(tcp: TcpConnection, address: Address, network: NetworkSettings) -> None:
     try:
-        context = _context(way)
+        context = _context(network)
     except (OSError, ssl.SSLError) as error:
         raise UpstreamFault("tls", f"the CA certificates cannot be read: {error}") from None
     try:
         loop = asyncio.get_running_loop()
-        secured = await loop.start_tls(line.transport, line, context, server_hostname=address.host)
+        secured = await loop.start_tls(tcp.transport, tcp, context, server_hostname=address.host)
         assert secured is not None
-        line.connection_made(secured)
+        tcp.connection_made(secured)
     except ssl.SSLCertVerificationError as error:
-        hint = "NODE_EXTRA_CA_CERTS or SSL_CERT_FILE can name a CA to believe"
-        message = f"{address.named} has no certificate that can be believed: {error.verify_message} ({hint})"
+        hint = "to trust another CA, set NODE_EXTRA_CA_CERTS or SSL_CERT_FILE"
+        message = (
+            f"the certificate of {address.host_and_port} is not trusted: {error.verify_message} ({hint})"
+        )
         raise UpstreamFault("tls", message) from None
     except OSError as error:
-        raise UpstreamFault("tls", f"TLS with {address.named} failed: {error}") from None
+        raise UpstreamFault("tls", f"TLS with {address.host_and_port} failed: {error}") from None
 
 
 @lru_cache(maxsize=8)
-def _context(way: Way) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=way.ca_file, capath=way.ca_folder)
-    if not (way.ca_file or way.ca_folder or _system_has_certificates(context)):
+def _context(network: NetworkSettings) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=network.ca_file, capath=network.ca_folder)
+    if not (network.ca_file or network.ca_folder or _system_has_certificates(context)):
         _load_bundled(context)
-    if way.more_ca is not None:
+    if network.more_ca is not None:
         try:
-            context.load_verify_locations(way.more_ca)
+            context.load_verify_locations(network.more_ca)
         except (OSError, ssl.SSLError) as error:
-            # As Node does, which prints a warning.
+            # Continue without them, as Node does with a warning.
             _log.warning("the extra certificates cannot be loaded", error=error)
     return context
 
 
 def _system_has_certificates(context: ssl.SSLContext) -> bool:
-    folder = ssl.get_default_verify_paths().capath  # read when one is needed: they are not in the statistics
+    folder = ssl.get_default_verify_paths().capath  # loaded on demand, so not in the statistics
     return bool(context.cert_store_stats()["x509_ca"] or (folder and os.listdir(folder)))
 
 
 def _load_bundled(context: ssl.SSLContext) -> None:
-    """Node has certificates of its own, so that the CLI works in a container that has none: so do most Pythons."""
+    """Use the certificates of certifi, if installed, in a container that has none. Node brings its
+    own, so the CLI works there too."""
     try:
         certifi = importlib.import_module("certifi")
     except ImportError:

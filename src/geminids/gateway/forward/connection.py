@@ -1,4 +1,4 @@
-"""One TCP connection as bytes, for both sides of the gateway: read what has arrived, write with back-pressure."""
+"""One TCP connection, for both sides of the gateway, with back-pressure."""
 
 from __future__ import annotations
 
@@ -9,32 +9,33 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from weakref import WeakKeyDictionary
 
-__all__ = ["Line"]
+__all__ = ["TcpConnection"]
 
-# We stop reading from the socket while this much waits for `read`.
-_MOST_AHEAD = 256 * 1024
+# Stop reading from the socket while more than this waits for `read`.
+_MAX_UNREAD = 256 * 1024
 # A larger body is handed to the socket in slices, so that it is never copied whole.
 _SLICE = 256 * 1024
-_READ = 256 * 1024
+_READ_SIZE = 256 * 1024
 
 _buffers: WeakKeyDictionary[asyncio.AbstractEventLoop, memoryview] = WeakKeyDictionary()
 
 
-class Line(asyncio.BufferedProtocol):
-    """A connection on asyncio's transports. Its streams, and anyio's, take an extra loop iteration for each piece and
-    cannot report bytes that arrive when nobody reads."""
+class TcpConnection(asyncio.BufferedProtocol):
+    """A connection on asyncio's transports. The streams of asyncio and anyio take an extra loop
+    iteration for each piece, and cannot detect bytes that arrive when nothing reads."""
 
     def __init__(self) -> None:
         self.transport: asyncio.Transport
         self._loop = asyncio.get_running_loop()
-        # All connections of a loop share one buffer: it is emptied before the next one is read. Without it asyncio
-        # allocates 256 KB for each read (an mmap, an mremap and a munmap, a fifth of a chunk's CPU time).
+        # All connections of a loop share one buffer: each read empties it before the next one.
+        # Without it asyncio allocates 256 KB for each read (an mmap, an mremap and a munmap, a
+        # fifth of a chunk's CPU time).
         if self._loop not in _buffers:
-            # glibc maps large blocks anew each time until the process has freed a larger one: a request of 200 KB
-            # costs 115 page faults and 0.3 ms without this.
+            # glibc maps large blocks again for each allocation, until the process has freed a
+            # larger one: without this, a request of 200 KB costs 115 page faults and 0.3 ms.
             block = bytearray(2 * 1024 * 1024)
             del block
-            _buffers[self._loop] = memoryview(bytearray(_READ))
+            _buffers[self._loop] = memoryview(bytearray(_READ_SIZE))
         self._buffer = _buffers[self._loop]
         self._received: list[bytes] = []
         self._size = 0
@@ -48,7 +49,8 @@ class Line(asyncio.BufferedProtocol):
 
     @property
     def alive(self) -> bool:
-        """Whether a request may be sent here: the server is connected, and has sent nothing unasked."""
+        """Whether a request may be sent: the connection is open, and the server has sent no
+        unexpected bytes."""
         return not (self._ended or self._received or self.transport.is_closing())
 
     async def read(self) -> bytes:
@@ -72,7 +74,7 @@ class Line(asyncio.BufferedProtocol):
         return data
 
     async def write(self, data: bytes) -> None:
-        """Send, and return when the system has taken it, but for what the transport may buffer. Raises `OSError`."""
+        """Send, and wait until the transport accepts more data. Raises `OSError`."""
         view: bytes | memoryview = data if len(data) <= _SLICE else memoryview(data)
         for at in range(0, len(view), _SLICE):
             if self._ended or self.transport.is_closing():
@@ -83,7 +85,8 @@ class Line(asyncio.BufferedProtocol):
 
     @contextmanager
     def on_end(self, callback: Callable[[], object]) -> Iterator[None]:
-        """Call back when the other side ends the connection, also if it has ended already."""
+        """Call `callback` when the other side ends the connection; at once if it has ended
+        already."""
         if self._ended:
             callback()
         self._on_end = callback
@@ -93,23 +96,24 @@ class Line(asyncio.BufferedProtocol):
             self._on_end = None
 
     def close(self) -> None:
-        """Close in good order. What an interrupted `write` has left is lost: its reader may never take it."""
+        """Close the connection. What an interrupted `write` left is dropped: the other side may
+        never read it."""
         if self.transport.get_write_buffer_size():
             self.transport.abort()
         else:
             self.transport.close()
 
     def drop(self) -> None:
-        """Close at once: what is under way is lost."""
+        """Close at once. Unsent data is lost."""
         self.transport.abort()
 
     def reset(self) -> None:
-        """Close with RST, which no client takes for a proper end."""
+        """Close with RST, so that the client does not take it for the regular end of an answer."""
         raw = self.transport.get_extra_info("socket")
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.transport.abort()
 
-    # What the transport calls.
+    # Callbacks of the transport.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -121,7 +125,7 @@ class Line(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         self._received.append(bytes(self._buffer[:nbytes]))
         self._size += nbytes
-        if self._size > _MOST_AHEAD and not self._paused:
+        if self._size > _MAX_UNREAD and not self._paused:
             self._paused = True
             self.transport.pause_reading()
         self._wake()

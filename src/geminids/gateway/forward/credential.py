@@ -1,4 +1,4 @@
-"""How the gateway signs in at the API that it forwards to: with a key, with machine credentials, or not at all."""
+"""How the gateway signs in to the API: with a key, with machine credentials, or not at all."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from geminids.errors import GeminidsError
-from geminids.gateway.forward.network_settings import Way
+from geminids.gateway.forward.network_settings import NetworkSettings
 
 if TYPE_CHECKING:
     from geminids.gateway.forward.access_token import AccessToken, TokenSource
@@ -17,13 +17,14 @@ __all__ = ["ApiKey", "CliLogin", "Credential", "VertexCredentials"]
 
 _PROJECT = re.compile(r"[A-Za-z0-9][A-Za-z0-9.:_-]*")
 _LOCATION = re.compile(r"[a-z][a-z0-9-]*")
-# Set on Google's machines: App Engine and Cloud Run name their service, a test or an emulator names its own host.
+# Set on Google's machines: App Engine and Cloud Run set their service, a test or an emulator sets
+# its own host.
 _MACHINE_VARIABLES = ("GCE_METADATA_HOST", "GCE_METADATA_ROOT", "K_SERVICE", "CLOUD_RUN_JOB", "GAE_SERVICE")
 _PRODUCT_NAME = Path("/sys/class/dmi/id/product_name")
 
 
 class ApiKey:
-    """A key of the Gemini API or of Vertex AI; it is sent wherever the CLI sent its token.
+    """A key of the Gemini API or of Vertex AI. It is sent where the CLI sent its token.
 
     Raises `GeminidsError` for a key that cannot be sent in a header.
     """
@@ -33,8 +34,8 @@ class ApiKey:
         key = key.strip()
         if not key or not key.isascii() or not key.isprintable() or " " in key:
             raise GeminidsError(
-                "the API key is empty, or has characters that no key has",
-                hint="Look at where it comes from: a key is one word of letters, digits, - and _.",
+                "the API key is empty or has invalid characters",
+                hint="Check where it comes from: a key is one word of letters, digits, - and _.",
             )
         self.key = key
 
@@ -50,35 +51,40 @@ class CliLogin:
 
 
 class VertexCredentials:
-    """Machine credentials for Vertex AI (Application Default Credentials), with a project and a location.
+    """Machine credentials for Vertex AI (Application Default Credentials), with a project and a
+    location.
 
-    The access token comes from the file that GOOGLE_APPLICATION_CREDENTIALS names, else from gcloud's file
-    (CLOUDSDK_CONFIG, or below HOME), else from the metadata server of a Google machine (GCE_METADATA_HOST). All of
-    these are looked up in `environ`, and every request for a token uses `way` (proxy, certificates).
+    The access token comes from the file that GOOGLE_APPLICATION_CREDENTIALS names, else from
+    gcloud's file (CLOUDSDK_CONFIG, or below HOME), else from the metadata server of a Google
+    machine (GCE_METADATA_HOST). All of these are looked up in `environ`, and every request for a
+    token uses `network` (proxy, certificates).
 
-    google-auth itself reads the environment of this process, not `environ`, for two kinds of files: `external_account`
-    with an AWS source or an executable (AWS_*, GOOGLE_EXTERNAL_ACCOUNT_*).
+    google-auth itself reads the environment of this process, not `environ`, for two kinds of files:
+    `external_account` with an AWS source or an executable (AWS_*, GOOGLE_EXTERNAL_ACCOUNT_*).
     """
 
-    def __init__(self, project: str, location: str, environ: Mapping[str, str], way: Way) -> None:
+    def __init__(
+        self, project: str, location: str, environ: Mapping[str, str], network: NetworkSettings
+    ) -> None:
         """Raises `GeminidsError` if project or location cannot be part of a URL."""
         self.project = _checked(project, _PROJECT, "project", "GOOGLE_CLOUD_PROJECT")
         self.location = _checked(location, _LOCATION, "location", "GOOGLE_CLOUD_LOCATION")
         self._environ = environ
-        self._way = way
+        self._network = network
         self._source: TokenSource | None = None
 
     def __repr__(self) -> str:
         return f"VertexCredentials({self.project!r}, {self.location!r})"
 
     def check_available(self) -> None:
-        """Raise `GeminidsError` if google-auth is not installed or no credentials are found. Sends no request."""
+        """Raise `GeminidsError` if google-auth is not installed or no credentials are found. Sends
+        no request."""
         if not _has_google_auth():
             raise GeminidsError(
                 "Vertex AI with machine credentials needs google-auth, which is not installed",
                 hint="pip install 'geminids[vertex]'",
             )
-        # Late: most runs sign in with a key.
+        # Import late: most runs sign in with a key.
         from geminids.gateway.forward.credentials_file import (
             LOGIN_HINT,
             credentials_file,
@@ -94,10 +100,10 @@ class VertexCredentials:
     async def token(self) -> AccessToken:
         """A token that is valid for the next request; raises `SignInError`."""
         if self._source is None:
-            # Late: imports asyncio's client, and google-auth with the first token.
+            # Import late: this imports asyncio's client, and google-auth with the first token.
             from geminids.gateway.forward.access_token import token_source
 
-            self._source = token_source(self._environ, self._way)
+            self._source = token_source(self._environ, self._network)
         return await self._source.token()
 
     def reject(self, token: AccessToken) -> None:
@@ -109,12 +115,10 @@ class VertexCredentials:
 Credential = ApiKey | VertexCredentials | CliLogin
 
 
-def _checked(value: str, pattern: re.Pattern[str], what: str, variable: str) -> str:
+def _checked(value: str, pattern: re.Pattern[str], noun: str, variable: str) -> str:
     value = value.strip()
     if not pattern.fullmatch(value):
-        raise GeminidsError(
-            f"this is not the name of a {what} of Google Cloud: {value!r}", hint=f"Set {variable}."
-        )
+        raise GeminidsError(f"{value!r} is not a valid Google Cloud {noun}", hint=f"Set {variable}.")
     return value
 
 
@@ -128,7 +132,7 @@ def _has_google_auth() -> bool:
 
 
 def _may_have_metadata(environ: Mapping[str, str]) -> bool:
-    """Whether this machine may have a metadata server; found out without a request."""
+    """Whether this machine may have a metadata server. Sends no request."""
     if environ.get("NO_GCE_CHECK", "").lower() == "true":
         return False
     if any(environ.get(name) for name in _MACHINE_VARIABLES):

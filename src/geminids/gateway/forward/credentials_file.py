@@ -1,4 +1,4 @@
-"""Find and read the file with machine credentials for Google Cloud (Application Default Credentials)."""
+"""Find and read the file with Application Default Credentials of Google Cloud."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LOGIN_HINT = (
 
 
 def credentials_file(environ: Mapping[str, str]) -> Path | None:
-    """The file with machine credentials that an environment leads to; None if there is none.
+    """The file with machine credentials for an environment; None if there is none.
 
     Raises `GeminidsError` if GOOGLE_APPLICATION_CREDENTIALS names a file that does not exist.
     """
@@ -29,7 +29,7 @@ def credentials_file(environ: Mapping[str, str]) -> Path | None:
         path = Path(named)
         if not path.is_file():
             raise GeminidsError(
-                f"GOOGLE_APPLICATION_CREDENTIALS names {named}, which is not a file", hint=LOGIN_HINT
+                f"GOOGLE_APPLICATION_CREDENTIALS is {named}, which is not a file", hint=LOGIN_HINT
             )
         return path
     folder = environ.get("CLOUDSDK_CONFIG", "").strip()
@@ -40,7 +40,8 @@ def credentials_file(environ: Mapping[str, str]) -> Path | None:
 
 
 def read_credentials_file(path: Path) -> dict[str, Any]:
-    """The content of a credentials file; raises `GeminidsError` that does not show it."""
+    """The content of a credentials file. Raises `GeminidsError`, whose message does not show the
+    content."""
     try:
         info = json.loads(path.read_bytes())
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The upstream that forwards requests to the real API, signed in with the gateway's own credential."""
+"""An upstream that forwards requests to the real API with the gateway's own credential."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from geminids.gateway.forward.credential import ApiKey, CliLogin, Credential, VertexCredentials
-from geminids.gateway.forward.network_settings import Way, read_base_url
+from geminids.gateway.forward.network_settings import NetworkSettings, read_base_url
 from geminids.gateway.request import NESTED_HEADER, TOKEN_PREFIX, Api, Request
 from geminids.gateway.upstream import Body, Head, Part, SignInError, UpstreamFault
 
@@ -17,15 +17,16 @@ if TYPE_CHECKING:
 
     from geminids.gateway.forward.access_token import AccessToken
 
-__all__ = ["CODE_ASSIST_URL", "GEMINI_URL", "NOT_SIGNED_IN", "VERTEX_URL", "Passing", "default_base_url"]
+__all__ = ["CODE_ASSIST_URL", "GEMINI_URL", "NOT_SIGNED_IN", "VERTEX_URL", "Forwarding", "default_base_url"]
 
 GEMINI_URL = "https://generativelanguage.googleapis.com"
 VERTEX_URL = "https://aiplatform.googleapis.com"
 CODE_ASSIST_URL = "https://cloudcode-pa.googleapis.com"
 NOT_SIGNED_IN = "not signed in"
-"""`Head.kind` of an answer that says why the gateway could not sign in: the request was not sent to the API."""
+"""`Head.kind` of the error for a failed sign-in. The request was not sent to the API."""
 
-# Two locations of Vertex have endpoints of another form; the CLI knows them too (contentGenerator.ts).
+# Two locations of Vertex have endpoints of another form; the CLI knows them too
+# (contentGenerator.ts).
 _VERTEX_REGIONS = {
     "global": VERTEX_URL,
     "us": "https://aiplatform.us.rep.googleapis.com",
@@ -49,17 +50,18 @@ _HOP_BY_HOP = frozenset(
         "upgrade",
     )
 )
-# Written by us: where it goes, how long it is, and that the answer comes in a form in which tokens can be read.
-# `x-http-method-override` would make another method of a POST.
-_OURS = frozenset(
+# The gateway sets or removes these: host, length, and an encoding in which it can read the tokens
+# of the answer. `x-http-method-override` would turn a POST into another method.
+_SET_BY_GATEWAY = frozenset(
     ("host", "content-length", "accept-encoding", "expect", "x-http-method-override", NESTED_HEADER)
 )
-_SHORTEST = 6
-_IN_QUERY = re.compile(r"(?<=[?&])key=[^&]*&?")
+_SHORTEST_MASKED = 6
+_KEY_IN_QUERY = re.compile(r"(?<=[?&])key=[^&]*&?")
 
 
 def default_base_url(credential: Credential, api: Api = "gemini") -> str:
-    """The base URL of Google's own API for a sign-in. `api` tells a key of Vertex from one of the Gemini API.
+    """The base URL of Google's own API for a credential. `api` distinguishes a Vertex key from a
+    Gemini API key.
 
     >>> default_base_url(ApiKey("k")), default_base_url(ApiKey("k"), "vertex"), default_base_url(CliLogin())
     ('https://generativelanguage.googleapis.com', 'https://aiplatform.googleapis.com', 'https://cloudcode-pa.googleapis.com')
@@ -72,41 +74,46 @@ def default_base_url(credential: Credential, api: Api = "gemini") -> str:
     return VERTEX_URL if api == "vertex" else GEMINI_URL
 
 
-class Passing:
-    """Forwards to one API with one credential. All instances in a process share their connections."""
+class Forwarding:
+    """Forwards to one API with one credential. All instances in a process share their
+    connections."""
 
     wants_body = False
-    """A request's body may go once the answer has begun (see `leased`)."""
+    """The body of a request may be freed once the answer has begun (see `metering`)."""
 
-    def __init__(self, base_url: str, credential: Credential, way: Way) -> None:
+    def __init__(self, base_url: str, credential: Credential, network: NetworkSettings) -> None:
         """Raises `GeminidsError` if the CLI would not accept the URL."""
         self._address, self._prefix = read_base_url(base_url)
         self._credential = credential
         self._key = credential.key if isinstance(credential, ApiKey) else None
-        # A few letters, the key of a test server, are part of many answers.
-        self._hidden = self._key if self._key is not None and len(self._key) >= _SHORTEST else None
-        self._way = way
-        # The upstream is the gateway of an outer run: its token is our key, or in the path of Code Assist's endpoint.
+        # A very short key, as of a test server, would match ordinary text in many answers.
+        self._masked_key = self._key if self._key is not None and len(self._key) >= _SHORTEST_MASKED else None
+        self._network = network
+        # The upstream is the gateway of an outer run if its token is our key, or in the path of the
+        # base URL.
         self._is_nested = (self._key or "").startswith(TOKEN_PREFIX) or f"/{TOKEN_PREFIX}" in self._prefix
 
     def __repr__(self) -> str:
-        return f"Passing({self._address.named})"
+        return f"Forwarding({self._address.host_and_port})"
 
     async def answer(self, request: Request) -> AsyncIterator[Part]:
-        # Late: made on the way to a spawn, used in the gateway's thread.
+        # Import late: this module is imported before the CLI is spawned, this method runs in the
+        # gateway's thread.
         from geminids.gateway.forward.client import client
 
         try:
             token = await self._token(request)
-            exchange = client().exchange(self._address, self._way, self._head(request, token), request.raw)
+            exchange = client().exchange(
+                self._address, self._network, self._head(request, token), request.raw
+            )
             response = await anext(exchange)
             assert not isinstance(response, bytes)
             if token is not None and response.status_code == 401:
-                # Revoked, or expired before its time: once more with a new token.
+                # The token was revoked or expired early: try once more with a new one.
                 await exchange.aclose()
                 token = await self._token(request, instead_of=token)
                 exchange = client().exchange(
-                    self._address, self._way, self._head(request, token), request.raw
+                    self._address, self._network, self._head(request, token), request.raw
                 )
                 response = await anext(exchange)
                 assert not isinstance(response, bytes)
@@ -114,8 +121,8 @@ class Passing:
             for part in _error(error.status, error.message, NOT_SIGNED_IN):
                 yield part
             return
-        secret = self._hidden if token is None else token.value
-        hiding = _Hiding(secret) if secret is not None and response.status_code >= 400 else None
+        secret = self._masked_key if token is None else token.value
+        masker = _SecretMasker(secret) if secret is not None and response.status_code >= 400 else None
         try:
             async with aclosing(exchange):
                 if (target := _redirect_target(response)) is not None:
@@ -125,16 +132,16 @@ class Passing:
                 yield Head(response.status_code, _headers_of(response, secret), "passed on")
                 async for piece in exchange:
                     assert isinstance(piece, bytes)
-                    yield Body(piece if hiding is None else hiding.feed(piece))
+                    yield Body(piece if masker is None else masker.feed(piece))
         except UpstreamFault:
-            if hiding is not None:
-                yield Body(hiding.rest)
+            if masker is not None:
+                yield Body(masker.rest)
             raise
-        if hiding is not None:
-            yield Body(hiding.rest)
+        if masker is not None:
+            yield Body(masker.rest)
 
     async def _token(self, request: Request, instead_of: AccessToken | None = None) -> AccessToken | None:
-        # With an `Authorization` of the user's own (GEMINI_CLI_CUSTOM_HEADERS) the CLI adds none either.
+        # If the user sets an `Authorization` (GEMINI_CLI_CUSTOM_HEADERS), the CLI adds none either.
         if not isinstance(self._credential, VertexCredentials) or request.authorization is not None:
             return None
         if instead_of is not None:
@@ -147,17 +154,18 @@ class Passing:
         headers = [("Host", self._address.host_header)]
         named = request.headers.get("connection", "").lower().replace(" ", "").split(",")
         for name, value in request.headers.items():
-            if name not in _HOP_BY_HOP and name not in _OURS and name not in named:
+            if name not in _HOP_BY_HOP and name not in _SET_BY_GATEWAY and name not in named:
                 headers += self._signed(name, value, request)
-        path = _IN_QUERY.sub("", request.path).rstrip("?&")
-        by_bearer = "authorization" in request.headers and request.authorization is None
+        path = _KEY_IN_QUERY.sub("", request.path).rstrip("?&")
+        has_bearer_key = "authorization" in request.headers and request.authorization is None
         if (
             self._key is not None
             and path != request.path
-            and not by_bearer
+            and not has_bearer_key
             and "x-goog-api-key" not in request.headers
         ):
-            # Not in the URL: servers return URLs, as the place of an upload or in a message.
+            # Send the key in a header instead of the URL: servers return URLs, for uploads or in
+            # messages.
             headers.append(("x-goog-api-key", self._key))
         if token is not None:
             headers.append(("authorization", f"Bearer {token.value}"))
@@ -171,14 +179,16 @@ class Passing:
         return h11.Request(method=request.verb, target=self._prefix + self._path(path), headers=headers)
 
     def _path(self, path: str) -> str:
-        """The path at the API: with the project and the location, which the CLI leaves out when it has a key."""
+        """The path at the API. Adds the project and the location, which the CLI leaves out when it
+        has a key."""
         if not isinstance(self._credential, VertexCredentials):
             return path
         version, _, rest = path.removeprefix("/").partition("/")
         return f"/{version}/projects/{self._credential.project}/locations/{self._credential.location}/{rest}"
 
     def _signed(self, name: str, value: str, request: Request) -> list[tuple[str, str]]:
-        """A header as it goes out; none if it holds the token in a place that is not for a key."""
+        """A header with the real key instead of the token. Removes a header that holds the token
+        elsewhere."""
         if name == "x-goog-api-key":
             return [] if self._key is None else [(name, self._key)]
         if name == "authorization":
@@ -188,13 +198,14 @@ class Passing:
         return [] if request.key and request.key in value else [(name, value)]
 
 
-class _Hiding:
-    """Masks a secret: Google names the key in some errors (`Consumer 'api_key:…' has been suspended`)."""
+class _SecretMasker:
+    """Masks a secret in a body: Google includes the key in some errors
+    (`Consumer 'api_key:…' has been suspended`)."""
 
     def __init__(self, secret: str) -> None:
         self._secret = secret.encode()
         self.rest = b""
-        """Held back, because it can be the beginning of the secret."""
+        """Bytes not yet returned, because they may be the beginning of the secret."""
 
     def feed(self, data: bytes) -> bytes:
         data = (self.rest + data).replace(self._secret, b"*" * len(self._secret))
@@ -221,11 +232,12 @@ def _redirect_target(response: h11.Response) -> str | None:
 
 
 def _refuse_redirect(target: str, api: Api) -> tuple[Part, ...]:
-    """The CLI would follow a redirect itself, past the gateway, with the conversation and the token."""
+    """The error for a redirect. The CLI would follow it past the gateway, with the conversation and
+    the token."""
     shown = target.partition("?")[0]
     message = (
-        f"The API answered with a redirect to {shown}, which is not followed: "
-        f"if that is where the API is, name it in {_BASE_URL_VARIABLES[api]}."
+        f"The API answered with a redirect to {shown}, which geminids does not follow. "
+        f"If that is the right address, set {_BASE_URL_VARIABLES[api]} to it."
     )
     return _error(400, message, "a redirect")
 

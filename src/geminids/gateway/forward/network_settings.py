@@ -1,4 +1,4 @@
-"""How the API is reached: which proxy and which certificates, by the environment of a run. Pure."""
+"""Proxy and certificates for connections to the API, read from the environment of a run. Pure."""
 
 from __future__ import annotations
 
@@ -10,44 +10,44 @@ import msgspec
 
 from geminids.errors import GeminidsError
 
-__all__ = ["Address", "Proxy", "Way", "read_address", "read_base_url", "way_of"]
+__all__ = ["Address", "NetworkSettings", "Proxy", "read_address", "read_base_url", "read_network_settings"]
 
 _PORTS = {"http": 80, "https": 443}
-# The CLI takes one proxy for all, and these in their order (its config.ts).
+# The CLI uses one proxy for all URLs: the first of these that is set (its config.ts).
 _PROXIES = ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy")
 _WITH_PORT = re.compile(r"(.+):(\d+)")
 
 
 class Address(msgspec.Struct, frozen=True):
-    """Where a server is: what a URL says without its path. A host in brackets has lost them."""
+    """Host and port of a server, and whether it uses TLS. An IPv6 host has no brackets."""
 
     host: str
     port: int
     tls: bool
 
     @property
-    def named(self) -> str:
-        """As `Host` and `CONNECT` have it, with the port."""
+    def host_and_port(self) -> str:
+        """As in `CONNECT`, with the port."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @property
     def host_header(self) -> str:
-        return self.named.removesuffix(f":{_PORTS['https' if self.tls else 'http']}")
+        return self.host_and_port.removesuffix(f":{_PORTS['https' if self.tls else 'http']}")
 
 
 class Proxy(msgspec.Struct, frozen=True):
-    """A proxy, and the header that it wants to see."""
+    """A proxy, and the `Proxy-Authorization` header for it."""
 
     address: Address
     authorization: str | None = None
 
     def __repr__(self) -> str:
-        return f"Proxy({self.address.named})"
+        return f"Proxy({self.address.host_and_port})"
 
 
-class Way(msgspec.Struct, frozen=True):
-    """How the API is reached. `ca_file` and `ca_folder` take the place of the system's certificates, `more_ca` is
-    added to whichever they are."""
+class NetworkSettings(msgspec.Struct, frozen=True):
+    """Proxy and certificates. `ca_file` and `ca_folder` replace the system's certificates;
+    `more_ca` is added to them."""
 
     proxy: Proxy | None = None
     no_proxy: tuple[str, ...] = ()
@@ -56,27 +56,28 @@ class Way(msgspec.Struct, frozen=True):
     more_ca: str | None = None
 
     def proxy_to(self, address: Address) -> Proxy | None:
-        """The proxy on the way to this address, if there is one; this machine itself needs none."""
-        if self.proxy is None or _is_this_machine(address.host):
+        """The proxy for this address, or None. Loopback addresses use none."""
+        if self.proxy is None or _is_loopback(address.host):
             return None
-        passed_by = any(_fits(entry, address) for entry in self.no_proxy)
-        return None if passed_by else self.proxy
+        is_bypassed = any(_matches(entry, address) for entry in self.no_proxy)
+        return None if is_bypassed else self.proxy
 
 
-def way_of(environ: Mapping[str, str]) -> Way:
-    """The way that an environment asks for.
+def read_network_settings(environ: Mapping[str, str]) -> NetworkSettings:
+    """Read the network settings from an environment.
 
-    Proxies are what the CLI takes (`HTTPS_PROXY`, else `HTTP_PROXY`, for every URL; upper case first); certificates are
-    what Python takes (`SSL_CERT_FILE`, `SSL_CERT_DIR`) and what Node takes (`NODE_EXTRA_CA_CERTS`).
+    The proxy is the one that the CLI uses (`HTTPS_PROXY`, else `HTTP_PROXY`, for every URL; upper
+    case first). Certificates are those of Python (`SSL_CERT_FILE`, `SSL_CERT_DIR`) and of Node
+    (`NODE_EXTRA_CA_CERTS`).
 
-    >>> way_of({"HTTPS_PROXY": "http://proxy.test:3128", "NO_PROXY": ".corp.test"}).proxy
+    >>> read_network_settings({"HTTPS_PROXY": "http://proxy.test:3128", "NO_PROXY": ".corp.test"}).proxy
     Proxy(proxy.test:3128)
     """
     url = next((environ[name].strip() for name in _PROXIES if environ.get(name, "").strip()), None)
-    spared = environ.get("NO_PROXY", environ.get("no_proxy", ""))
-    return Way(
+    no_proxy = environ.get("NO_PROXY", environ.get("no_proxy", ""))
+    return NetworkSettings(
         proxy=None if url is None else _proxy(url),
-        no_proxy=tuple(entry.lower() for entry in re.split(r"[,\s]", spared) if entry),
+        no_proxy=tuple(entry.lower() for entry in re.split(r"[,\s]", no_proxy) if entry),
         ca_file=environ.get("SSL_CERT_FILE") or None,
         ca_folder=environ.get("SSL_CERT_DIR") or None,
         more_ca=environ.get("NODE_EXTRA_CA_CERTS") or None,
@@ -84,7 +85,8 @@ def way_of(environ: Mapping[str, str]) -> Way:
 
 
 def read_base_url(url: str) -> tuple[Address, str]:
-    """An API's address, and the path before its own paths; any http or https URL will do, as for the CLI.
+    """The address of an API and the path prefix in its base URL. Accepts any http or https URL, as
+    the CLI does.
 
     >>> read_base_url("https://api.test/gemini/")
     (Address(host='api.test', port=443, tls=True), '/gemini')
@@ -92,7 +94,7 @@ def read_base_url(url: str) -> tuple[Address, str]:
     address = read_address(url.strip())
     if address is None or "@" in urlsplit(url).netloc:
         raise GeminidsError(
-            f"this is no base URL of an API: {_shown(url)}",
+            f"this is not a base URL of an API: {_without_password(url)}",
             hint="GOOGLE_GEMINI_BASE_URL, GOOGLE_VERTEX_BASE_URL or CODE_ASSIST_ENDPOINT must be an http or https URL "
             "without a user name.",
         )
@@ -118,8 +120,8 @@ def _proxy(url: str) -> Proxy:
     address = read_address(url if "://" in url else f"http://{url}")
     if address is None:
         raise GeminidsError(
-            f"this is no URL of a proxy that can be used: {_shown(url)}",
-            hint="HTTPS_PROXY must be an http or https URL; SOCKS proxies are not known to the CLI either.",
+            f"this is not the URL of a usable proxy: {_without_password(url)}",
+            hint="HTTPS_PROXY must be an http or https URL; the CLI does not support SOCKS proxies either.",
         )
     parts = urlsplit(url if "://" in url else f"http://{url}")
     if not parts.username:
@@ -130,11 +132,11 @@ def _proxy(url: str) -> Proxy:
     return Proxy(address, "Basic " + base64.b64encode(pair.encode()).decode())
 
 
-def _shown(url: str) -> str:
+def _without_password(url: str) -> str:
     return re.sub(r"//[^/@]*@", "//***@", url)
 
 
-def _is_this_machine(host: str) -> bool:
+def _is_loopback(host: str) -> bool:
     try:
         import ipaddress  # imported late: this module is loaded before the spawn
 
@@ -143,13 +145,14 @@ def _is_this_machine(host: str) -> bool:
         return host == "localhost" or host.endswith(".localhost")
 
 
-def _fits(entry: str, address: Address) -> bool:
-    """As undici reads an entry of NO_PROXY: a name, `.name` or `*.name` for all below it, each with a port or not;
-    `*` for all. Python and curl let a bare name stand for all below it too, and so do we."""
+def _matches(entry: str, address: Address) -> bool:
+    """Match an entry of NO_PROXY as undici does: a name, `.name` or `*.name` for all subdomains,
+    each with or without a port; `*` for all. As in Python and curl, a bare name also matches its
+    subdomains."""
     if entry == "*":
         return True
-    found = _WITH_PORT.fullmatch(entry)
-    name, port = (found[1], int(found[2])) if found else (entry, address.port)
+    with_port = _WITH_PORT.fullmatch(entry)
+    name, port = (with_port[1], int(with_port[2])) if with_port else (entry, address.port)
     if port != address.port:
         return False
     name = name.removeprefix("*").strip("[]")

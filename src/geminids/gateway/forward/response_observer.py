@@ -1,4 +1,4 @@
-"""Read tokens, model, finish reason and error from an answer while it passes. Pure."""
+"""Read tokens, model, finish reason and error from an answer while it is forwarded. Pure."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from geminids.spending.tokens import Counts
 
 __all__ = ["Observer"]
 
-# Errors are kept up to here.
-_MOST_ERROR = 1024 * 1024
+# Only this much of an error is read.
+_MAX_ERROR = 1024 * 1024
 # A larger answer, or a larger event of a stream, is not read.
-_MOST_EVENT = 64 * 1024 * 1024
+_MAX_EVENT = 64 * 1024 * 1024
 _SECONDS = re.compile(r"([\d.]+)s")
 
 
@@ -64,39 +64,41 @@ class _Content(msgspec.Struct, frozen=True):
 
 
 _decoder = msgspec.json.Decoder(_Wrapped)
-# `streamGenerateContent` without `alt=sse` answers with an array; the CLI does not ask for that, its tools may.
+# `streamGenerateContent` without `alt=sse` answers with an array. The CLI does not request that;
+# its tools may.
 _array_decoder = msgspec.json.Decoder(tuple[_Wrapped, ...])
 _content_decoder = msgspec.json.Decoder(_Content)
 
 
 class Observer:
-    """Reads one answer: `feed` gets each piece of the body, `finish` is called at its end.
+    """Reads one answer: call `feed` with each piece of the body, and `finish` at its end.
 
-    `counts` is None unless the answer brought its final usage: the chunks of a stream carry the usage so far, and
-    only the one that comes with or after the finish reason is the sum. `final` says whether it came.
+    `counts` is None unless the answer contained its final usage (`final`): the chunks of a stream
+    carry the usage so far, and only the usage with or after the finish reason is the sum.
     """
 
     def __init__(self, status: int, content_type: str) -> None:
         self._status = status
         self._streams = content_type.startswith("text/event-stream") and status < 400
-        self._kept = bytearray()
+        self._buffer = bytearray()
         self._usage: _Usage | None = None
         self.final = False
         self.served: str | None = None
         self.finish_reason: str | None = None
         self.block_reason: str | None = None
-        """Why the API refused the prompt (`promptFeedback`); such an answer has no finish reason."""
+        """Why the API refused the prompt (`promptFeedback`); such an answer has no finish
+        reason."""
         self.calls = 0
-        """How many tools the model has called."""
+        """Number of tool calls of the model."""
         self.thoughts = 0
         self.error: str | None = None
         self.retry_after: float | None = None
         self.is_daily_quota = False
-        """Whether the quota of a day is used up: a retry does not help."""
+        """Whether a daily quota is used up: a retry does not help."""
 
     @property
     def counts(self) -> Counts | None:
-        """The tokens of the request, once the final usage has come."""
+        """The tokens of the request, once the final usage has arrived."""
         usage = self._usage
         if usage is None or not self.final:
             return None
@@ -111,27 +113,27 @@ class Observer:
     def feed(self, data: bytes) -> None:
         """Read a piece of the body, split wherever the network split it."""
         if not self._streams:
-            if len(self._kept) < (_MOST_EVENT if self._status < 400 else _MOST_ERROR):
-                self._kept += data
+            if len(self._buffer) < (_MAX_EVENT if self._status < 400 else _MAX_ERROR):
+                self._buffer += data
             return
-        kept = self._kept
-        if not kept and data.endswith((b"\n\n", b"\n\r\n")):
+        buffer = self._buffer
+        if not buffer and data.endswith((b"\n\n", b"\n\r\n")):
             block = data
         else:
-            searched = max(0, len(kept) - 3)
-            kept += data
-            end = _end_of_events(kept, searched)
-            block = bytes(kept[:end])
-            del kept[:end]
-            if len(kept) > _MOST_EVENT:
-                kept.clear()
-        if self._is_of_interest(block):
+            searched = max(0, len(buffer) - 3)
+            buffer += data
+            end = _end_of_events(buffer, searched)
+            block = bytes(buffer[:end])
+            del buffer[:end]
+            if len(buffer) > _MAX_EVENT:
+                buffer.clear()
+        if self._is_relevant(block):
             self._read_events(block)
 
     def finish(self) -> None:
-        """The body has ended, whole or not."""
-        block = bytes(self._kept)
-        self._kept.clear()
+        """The body has ended, complete or not."""
+        block = bytes(self._buffer)
+        self._buffer.clear()
         if self._streams:
             self._read_events(block)
         elif self._status >= 400:
@@ -140,11 +142,13 @@ class Observer:
             self._read_array(block)
         else:
             self._read(block)
-            # A whole answer decodes only if it is complete, and then its usage is final.
+            # An answer that is not a stream decodes only if it is complete, and then its usage is
+            # final.
             self.final = self.final or self._usage is not None
 
-    def _is_of_interest(self, data: bytes) -> bool:
-        """Whether to decode it. Most chunks of a long answer are text, the model again and the usage so far."""
+    def _is_relevant(self, data: bytes) -> bool:
+        """Whether to decode it. Most chunks of a long answer only repeat the model and the usage so
+        far."""
         return (
             b'"finishReason"' in data
             or b'"promptFeedback"' in data
@@ -173,14 +177,14 @@ class Observer:
             self._read_event(b"\n".join(lines))
 
     def _read_event(self, data: bytes) -> None:
-        if self._is_of_interest(data):
+        if self._is_relevant(data):
             self._read(data)
 
     def _read(self, data: bytes) -> None:
         try:
             wrapped = _decoder.decode(data)
         except (msgspec.MsgspecError, UnicodeDecodeError):
-            return  # the CLI gets it as it is
+            return  # forwarded to the CLI unchanged
         self._take(wrapped, self._has_new_parts(data))
 
     def _read_array(self, data: bytes) -> None:
@@ -234,14 +238,15 @@ class Observer:
 
 
 def _end_of_events(data: bytearray, start: int) -> int:
-    """Where the last whole event ends; 0 if there is none. An event may have several lines: the CLI joins them for
-    Code Assist (server.ts)."""
+    """The end of the last complete event; 0 if there is none. An event may have several lines: the
+    CLI joins them for Code Assist (server.ts)."""
     plain, windows = data.rfind(b"\n\n", start), data.rfind(b"\n\r\n", start)
     return max(plain + 2 if plain >= 0 else 0, windows + 3 if windows >= 0 else 0)
 
 
 def _is_daily(detail: Any) -> bool:
-    """Whether a detail of an error names a quota of a day; the CLI checks the same (googleQuotaErrors.ts)."""
-    found = detail.get("violations") if isinstance(detail, dict) else None
-    ids = [str(one.get("quotaId")) for one in found or () if isinstance(one, dict)]
-    return any("PerDay" in one or "Daily" in one for one in ids)
+    """Whether a detail of an error names a daily quota. The CLI checks the same
+    (googleQuotaErrors.ts)."""
+    violations = detail.get("violations") if isinstance(detail, dict) else None
+    ids = [str(violation.get("quotaId")) for violation in violations or () if isinstance(violation, dict)]
+    return any("PerDay" in quota_id or "Daily" in quota_id for quota_id in ids)

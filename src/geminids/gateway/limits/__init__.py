@@ -1,1 +1,1 @@
-"""Limits of a run: budgets, rate, models; and what the CLI does with its requests."""
+"""Rate limits, and the role and purpose of each request of the CLI."""

@@ -1,4 +1,4 @@
-"""The pace of requests to one API: a rate that all runs of this process keep together, and a common back-off."""
+"""The rate limit of one API, shared by all runs of this process, and the back-off after a 429."""
 
 from __future__ import annotations
 
@@ -7,54 +7,55 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-__all__ = ["LONGEST", "Backoff", "Pace", "Rate", "pace_for"]
+__all__ = ["MAX_WAIT", "Backoff", "Rate", "RateLimiter", "rate_limiter_for"]
 
 _MINUTE = 60.0
-# So much of a minute's requests may leave at once after a quiet time.
-_AT_ONCE = 6
+# After a quiet time, a burst of this fraction (a sixth) of a minute's requests may be sent at once.
+_BURST_FRACTION = 6
 
 
 class Rate:
-    """When the next request may leave."""
+    """Computes when the next request may be sent."""
 
     def __init__(self, per_minute: int) -> None:
         self.per_minute = per_minute
-        self._apart = _MINUTE / per_minute
-        self._early = self._apart * (max(1, per_minute // _AT_ONCE) - 1)
-        self._even = 0.0
-        """When the next one would leave if all left evenly."""
-        self._left: deque[float] = deque(maxlen=per_minute)
+        self._interval = _MINUTE / per_minute
+        self._burst_time = self._interval * (max(1, per_minute // _BURST_FRACTION) - 1)
+        self._next_even = 0.0
+        """When the next request would be sent if all were sent at even intervals."""
+        self._sent_at: deque[float] = deque(maxlen=per_minute)
 
-    def changed(self, per_minute: int) -> Rate:
-        """Another rate from now on; what has left counts in it."""
+    def with_limit(self, per_minute: int) -> Rate:
+        """A copy with another limit. Requests that were sent before count towards it."""
         rate = Rate(per_minute)
-        rate._left = deque(self._left, maxlen=max(self._left.maxlen or 0, per_minute))
-        rate._even = min(self._even, (self._left[-1] if self._left else 0.0) + rate._apart + rate._early)
+        rate._sent_at = deque(self._sent_at, maxlen=max(self._sent_at.maxlen or 0, per_minute))
+        last = self._sent_at[-1] if self._sent_at else 0.0
+        rate._next_even = min(self._next_even, last + rate._interval + rate._burst_time)
         return rate
 
     def wait(self, now: float, before: int = 0) -> float:
-        """How long until a request may leave that has so many before it.
+        """Seconds until a request may be sent that has `before` others before it in the queue.
 
         >>> rate = Rate(60)
-        >>> [rate.left(0.0) for _ in range(10)] and rate.wait(0.0), rate.wait(0.5, before=2)
+        >>> [rate.record(0.0) for _ in range(10)] and rate.wait(0.0), rate.wait(0.5, before=2)
         (1.0, 2.5)
         """
-        even = self._even - self._early + before * self._apart
+        even = self._next_even - self._burst_time + before * self._interval
         minute = 0.0
-        more = len(self._left) - self.per_minute
-        if more >= 0:
-            minute = self._left[more + min(before, self.per_minute - 1)] + _MINUTE
+        surplus = len(self._sent_at) - self.per_minute
+        if surplus >= 0:
+            minute = self._sent_at[surplus + min(before, self.per_minute - 1)] + _MINUTE
         return max(even - now, minute - now, 0.0)
 
-    def left(self, now: float) -> None:
-        """A request leaves now."""
-        self._even = max(self._even, now) + self._apart
-        self._left.append(now)
+    def record(self, now: float) -> None:
+        """Record that a request is sent now."""
+        self._next_even = max(self._next_even, now) + self._interval
+        self._sent_at.append(now)
 
 
-_FIRST = 1.0
-_LONGEST = 60.0
-# Up to a quarter more, so that several machines with one key do not come back together.
+_FIRST_BACKOFF = 1.0
+_MAX_BACKOFF = 60.0
+# Up to a quarter more, so that several machines with the same key do not retry at the same time.
 _JITTER = 0.25
 
 
@@ -67,14 +68,14 @@ class Backoff:
         self._chance = chance
 
     def wait(self, now: float) -> float:
-        """How long until the model may be asked again."""
+        """Seconds until the next request to this model may be sent."""
         return max(self._until - now, 0.0)
 
     def refused(self, now: float, retry_after: float | None) -> None:
-        """The API has said 429, and perhaps for how long.
+        """The API answered with 429, perhaps with the time to wait.
 
-        Requests that left together are refused together: while a time is running, another refusal makes it no longer
-        unless it says so.
+        Requests that were sent together are refused together. So while a back-off is running,
+        another 429 extends it only if it names a later time.
 
         >>> backoff = Backoff(chance=lambda: 0.0)
         >>> [(backoff.refused(now, None), backoff.wait(now))[1] for now in (0.0, 0.5, 1.0, 3.0)]
@@ -83,36 +84,40 @@ class Backoff:
         if retry_after is not None:
             self._until = max(self._until, now + retry_after)
         elif now >= self._until:
-            longer = 1 + _JITTER * (self._chance or _any)()
-            self._until = now + min(_FIRST * 2**self._times, _LONGEST) * longer
+            factor = 1 + _JITTER * (self._chance or _random)()
+            self._until = now + min(_FIRST_BACKOFF * 2**self._times, _MAX_BACKOFF) * factor
             self._times = min(self._times + 1, 10)
 
     def answered(self, now: float) -> None:
-        """The API has answered. Not to one of those that left before it said no: that proves nothing."""
+        """The API answered. Ignored during a back-off: that request may have been sent before the
+        429."""
         if now >= self._until:
             self._times = 0
 
 
-def _any() -> float:
-    import random  # late: it takes longer than all else here
+def _random() -> float:
+    import random  # late: its import takes longer than the rest of this module
 
     return random.random()
 
 
-# A CLI waits 60 s for the first byte of an answer (0.61; older ones 300 s), and the API needs some of that.
-LONGEST = 45.0
-# Who waits looks again so often: those before it may have gone away.
-_LOOK = 0.25
-# A shorter wait than this is nothing to tell.
-_WORTH_TELLING = 0.5
+# The CLI waits 60 s for the first byte of an answer (0.61; older ones 300 s), and the API needs
+# part of that.
+MAX_WAIT = 45.0
+# A waiting request checks this often whether those before it are gone.
+_POLL_SECONDS = 0.25
+# A shorter wait is not reported.
+_REPORTED_SECONDS = 0.5
 
-_Tell = Callable[[float, str], None]
+_OnWait = Callable[[float, str], None]
 
 
-class Pace:
-    """Shared by all leases that use the same key and API. Requests leave in the order in which they came.
+class RateLimiter:
+    """Shared by all leases that use the same key and API. Requests are sent in the order in which
+    they arrived.
 
-    It holds nothing of an event loop: gateways come and go in a process, each with a loop of its own.
+    It depends on no event loop: a process may have several gateways one after another, each with
+    its own loop.
     """
 
     def __init__(
@@ -125,81 +130,85 @@ class Pace:
         self._clock = clock
 
     def set_rate(self, requests_per_minute: int) -> None:
-        """From now on so many requests a minute."""
+        """Change the rate from now on."""
         with self._lock:
             if self._rate is None:
                 self._rate = Rate(requests_per_minute)
             elif self._rate.per_minute != requests_per_minute:
-                self._rate = self._rate.changed(requests_per_minute)
+                self._rate = self._rate.with_limit(requests_per_minute)
 
-    async def wait(self, model: str, tell: _Tell) -> float:
-        """Wait until a request to this model may leave: 0. `tell(seconds, why)` is called once if that takes a while.
+    async def wait(self, model: str, on_wait: _OnWait) -> float:
+        """Wait until a request to this model may be sent, then return 0. A wait that takes a while
+        is reported once with `on_wait(seconds, reason)`.
 
-        No longer than a CLI has patience. A back-off that is longer is not waited for: the API says it again, to
-        the CLI. A rate is kept all the same: the seconds that are left are returned, and the request must not leave.
+        The wait ends after `MAX_WAIT`. If a back-off is longer, the request is sent anyway, and the
+        API answers the CLI with 429 again. If the rate is exceeded, the remaining seconds are
+        returned and the request must not be sent.
         """
         import anyio  # late: this module is imported before the CLI is spawned
 
-        waiter = _Waiter(model, self._clock() + LONGEST)
+        waiter = _Waiter(model, self._clock() + MAX_WAIT)
         with self._lock:
             self._waiting.append(waiter)
-        told = False
+        is_reported = False
         try:
             while True:
                 now = self._clock()
                 with self._lock:
-                    seconds, why = self._time_left(waiter, now)
+                    seconds, reason = self._remaining(waiter, now)
                     if seconds <= 0:
                         if self._rate is not None:
-                            self._rate.left(now)
+                            self._rate.record(now)
                         return 0.0
                 if now >= waiter.until:
                     return seconds
-                if not told and seconds >= _WORTH_TELLING:
-                    told = True
-                    tell(min(seconds, LONGEST), why)
-                await anyio.sleep(min(seconds, _LOOK, waiter.until - now))
+                if not is_reported and seconds >= _REPORTED_SECONDS:
+                    is_reported = True
+                    on_wait(min(seconds, MAX_WAIT), reason)
+                await anyio.sleep(min(seconds, _POLL_SECONDS, waiter.until - now))
         finally:
             with self._lock:
                 self._waiting.remove(waiter)
 
-    def told_to_wait(self, model: str, retry_after: float | None, *, daily: bool = False) -> None:
-        """The API has said 429: nobody asks this model again before the time is up.
+    def back_off(self, model: str, retry_after: float | None, *, daily: bool = False) -> None:
+        """The API answered with 429: send nothing to this model until the back-off is over.
 
-        A quota of the day is not waited for: it is over for today, and each run shall hear it from the API.
+        A daily quota causes no back-off: it lasts until tomorrow, and each run should get the API's
+        own error.
         """
         if not daily:
             with self._lock:
                 self._backoffs.setdefault(model, Backoff()).refused(self._clock(), retry_after)
 
     def answered(self, model: str) -> None:
-        """The API has answered: a back-off begins anew the next time."""
+        """The API answered: the next back-off starts with the shortest time again."""
         with self._lock:
             if model in self._backoffs:
                 self._backoffs[model].answered(self._clock())
 
-    def _time_left(self, waiter: _Waiter, now: float) -> tuple[float, str]:
-        off = self._off(waiter, now)
-        if off > 0:
-            return off, f"the API has said 429 for {waiter.model}: too many requests"
-        # Those before it that wait for another model to come back are in nobody's way, nor are those whose time is up.
+    def _remaining(self, waiter: _Waiter, now: float) -> tuple[float, str]:
+        backoff = self._backoff_left(waiter, now)
+        if backoff > 0:
+            return backoff, f"the API answered 429 (too many requests) for {waiter.model}"
+        # Requests before it do not count if they wait for the back-off of another model, or if
+        # their time is up.
         before = self._waiting[: self._waiting.index(waiter)]
-        ahead = sum(now < one.until and self._off(one, now) <= 0 for one in before)
+        ahead = sum(now < other.until and self._backoff_left(other, now) <= 0 for other in before)
         seconds = self._rate.wait(now, ahead) if self._rate is not None else 0.0
-        why = f"{self._rate.per_minute} requests a minute may leave" if self._rate is not None else ""
-        return (_AFTER_YOU if ahead and seconds <= 0 else seconds), why
+        reason = f"the limit is {self._rate.per_minute} requests a minute" if self._rate is not None else ""
+        return (_QUEUE_SECONDS if ahead and seconds <= 0 else seconds), reason
 
-    def _off(self, waiter: _Waiter, now: float) -> float:
+    def _backoff_left(self, waiter: _Waiter, now: float) -> float:
         backoff = self._backoffs.get(waiter.model)
         return backoff.wait(now) if backoff is not None and now < waiter.until else 0.0
 
 
-# There is room for both, and the one before has only to wake up.
-_AFTER_YOU = 0.001
+# The rate allows both requests: the one before has only to wake up first.
+_QUEUE_SECONDS = 0.001
 
 
 class _Waiter:
-    """A request that wants to leave, and when it has to know."""
+    """A request that waits, and the time at which it stops waiting."""
 
     def __init__(self, model: str, until: float) -> None:
         self.model = model
@@ -207,19 +216,21 @@ class _Waiter:
 
 
 _lock = threading.Lock()
-_paces: dict[int, Pace] = {}
+_limiters: dict[int, RateLimiter] = {}
 
 
-def pace_for(key: str, base_url: str, requests_per_minute: int | None = None) -> Pace:
-    """The pace of all runs of this process with this key and API. The rate that was named last holds for all.
+def rate_limiter_for(key: str, base_url: str, requests_per_minute: int | None = None) -> RateLimiter:
+    """The rate limiter of all runs of this process with this key and API. The last rate that was
+    given applies to all.
 
-    >>> pace_for("a key", "https://api.example") is pace_for("a key", "https://api.example/", 60)
+    >>> rate_limiter_for("a key", "https://api.example") is rate_limiter_for("a key", "https://api.example/", 60)
     True
     """
-    # Not the key itself: this outlives the runs that have it. The hash is of this process alone.
-    whose = hash((key, base_url.rstrip("/")))
+    # A hash and not the key: this outlives the runs that have the key. The hash is valid in this
+    # process only.
+    identity = hash((key, base_url.rstrip("/")))
     with _lock:
-        pace = _paces.setdefault(whose, Pace())
+        limiter = _limiters.setdefault(identity, RateLimiter())
     if requests_per_minute:
-        pace.set_rate(requests_per_minute)
-    return pace
+        limiter.set_rate(requests_per_minute)
+    return limiter

@@ -1,4 +1,4 @@
-"""Which role an API request of the CLI has, from its path and body alone. Pure."""
+"""Determine the role of an API request of the CLI from its path and body. Pure."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ __all__ = ["decode_leniently", "role_of"]
 T = TypeVar("T")
 
 _SUBAGENT_TOOL = "complete_task"
-# Fields of the JSON that the CLI wants as the answer.
+# Fields of the JSON schema that the CLI requests for the answer.
 _SCHEMAS: dict[str, RequestRole] = {
     "complexity_score": "router",  # numericalClassifierStrategy.ts
     "model_choice": "router",  # classifierStrategy.ts
     "unproductive_state_confidence": "loop_check",  # loopDetectionService.ts
     "chronological_summary": "compression",  # the snapshots of the experimental context management
 }
-# How a system instruction or a conversation begins.
+# Beginnings of a system instruction or a conversation.
 _BEGINNINGS: dict[bytes, RequestRole] = {
     b"You are a specialized system component responsible for distilling chat history": "compression",
     b"You are an expert context compressor": "compression",
@@ -67,10 +67,11 @@ _decoder = msgspec.json.Decoder(_Body)
 
 
 def role_of(request: Request) -> RequestRole:
-    """Say which role a request has. A header decides about `nested`, so that is never returned.
+    """The role of a request. Never returns `nested`, which a header decides.
 
-    The main conversation and subagents stream; everything else asks for one whole answer. The CLI itself writes the
-    fields that decide. Users, tools and models write `contents`, of which only the beginning is looked at.
+    The main conversation and subagents stream; all others request one complete answer. Only fields
+    that the CLI itself writes decide, and the beginning of `contents`: the rest comes from users,
+    tools and models.
     """
     path = request.path.partition("?")[0]
     if path.endswith(":streamGenerateContent"):
@@ -86,8 +87,8 @@ def role_of(request: Request) -> RequestRole:
 
 
 def decode_leniently(decoder: msgspec.json.Decoder[T], raw: bytes) -> T | None:
-    """Decode, or return None. The CLI sends half of a surrogate pair as it is (`\\ud83d`), which msgspec refuses:
-    read it as another character then."""
+    """Decode, or return None. The CLI sends half of a surrogate pair unchanged (`\\ud83d`), which
+    msgspec rejects: it is then read as another character."""
     try:
         return decoder.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -104,7 +105,7 @@ def _read(raw: bytes) -> _Content | None:
 
 
 def _declares_subagent_tool(body: _Content) -> bool:
-    """A conversation that only mentions the tool contains the word too."""
+    """Whether the tool is declared. A conversation that only mentions it also contains its name."""
     return any(
         function.name == _SUBAGENT_TOOL
         for tool in body.tools or ()

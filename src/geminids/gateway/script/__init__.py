@@ -1,1 +1,1 @@
-"""Scripted answers instead of the API."""
+"""Scripted answers in place of the API's."""

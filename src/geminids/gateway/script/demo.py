@@ -1,7 +1,7 @@
-"""The scene that `--offline` plays: the real CLI, real tools, and a scripted model that says what they gave.
+"""The script of `--offline`: real tools, and a scripted model that reports their output.
 
-It keeps no state: what to do next is read from the conversation in each request, so that one scene serves
-many sessions, resumed ones too.
+It keeps no state: it decides each step from the conversation in the request. So one script serves
+many sessions, also resumed ones.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 from geminids.gateway.request import Request
 from geminids.gateway.script.script import Call, Reply, Usage
 
-__all__ = ["SCRIPTED_NOTE", "Listing", "offline_scene", "read_listing", "telling_file"]
+__all__ = ["SCRIPTED_NOTE", "Listing", "informative_file", "offline_scene", "read_listing"]
 
 SCRIPTED_NOTE = "(This answer was made by a script, not by a model.)"
 
@@ -23,46 +23,50 @@ _TRUNCATED = "--- FILE CONTENT (truncated) ---"
 
 
 def offline_scene(pause: float = 0.015) -> Callable[[Request], Reply | None]:
-    """A script that looks at the folder with the CLI's own tools and tells what it saw.
+    """A script that lists the folder with the CLI's own tools and describes the result.
 
-    `pause` is the time between the pieces of a text, which makes it pleasant to watch.
+    `pause` is the time in seconds between the pieces of a text, so that it appears like a stream.
     """
 
-    def play(request: Request) -> Reply | None:
+    def answer(request: Request) -> Reply | None:
         if request.method != "stream":
             return None
         return _next_step(request, pause)
 
-    return play
+    return answer
 
 
 def _next_step(request: Request, pause: float) -> Reply:
     listed = _result(request, "list_directory")
     if listed is None:
         if "list_directory" not in request.tools:
-            return _say(request, [_asked(request), "No tool to look at files was offered to me."], pause)
+            return _final_reply(
+                request, [_quote_prompt(request), "No tool to look at files was offered to me."], pause
+            )
         text = "I will look at the files of this folder first."
         thought = "**Looking around**\nThe files of this folder say most about it."
-        return _speak(
+        return _reply(
             request, text, pause, thought=thought, calls=[Call("list_directory", {"dir_path": "."})]
         )
     output, failed = listed
     if failed:
-        return _say(request, [_asked(request), f"The folder could not be listed: {_short(output)}"], pause)
+        return _final_reply(
+            request, [_quote_prompt(request), f"The folder could not be listed: {_short(output)}"], pause
+        )
     listing = read_listing(output)
     read = _result(request, "read_file")
-    file = telling_file(listing)
+    file = informative_file(listing)
     if read is None and file is not None and "read_file" in request.tools:
         thought = f"**Reading {file}**\nIt is the most telling file here."
-        return _speak(request, "", pause, thought=thought, calls=[Call("read_file", {"file_path": file})])
-    told = [_asked(request), _told_folder(listing)]
+        return _reply(request, "", pause, thought=thought, calls=[Call("read_file", {"file_path": file})])
+    paragraphs = [_quote_prompt(request), _describe_folder(listing)]
     if read is not None and file is not None:
-        told.append(_told_file(file, *read))
-    return _say(request, told, pause)
+        paragraphs.append(_describe_file(file, *read))
+    return _final_reply(request, paragraphs, pause)
 
 
 def _result(request: Request, tool: str) -> tuple[str, bool] | None:
-    """What a tool gave since the user spoke last, and whether that is an error."""
+    """The last output of a tool since the user's last prompt, and whether it is an error."""
     for result in reversed(request.turn_results):
         if result.get("name") == tool:
             response: Any = result.get("response")
@@ -74,11 +78,11 @@ def _result(request: Request, tool: str) -> tuple[str, bool] | None:
     return None
 
 
-def _asked(request: Request) -> str:
+def _quote_prompt(request: Request) -> str:
     return f"You asked: “{_short(request.last_user_text, 300)}”"
 
 
-def _told_folder(listing: Listing) -> str:
+def _describe_folder(listing: Listing) -> str:
     if not listing.files and not listing.folders:
         return "This folder is empty."
     kinds = ((listing.files, "file"), (listing.folders, "folder"))
@@ -88,7 +92,7 @@ def _told_folder(listing: Listing) -> str:
     return f"This folder holds {' and '.join(counts)}: {', '.join(names[:20])}{more}."
 
 
-def _told_file(file: str, output: str, failed: bool) -> str:
+def _describe_file(file: str, output: str, failed: bool) -> str:
     if failed:
         return f"{file} could not be read: {_short(output)}"
     _, cut, rest = output.partition(_TRUNCATED)
@@ -98,27 +102,31 @@ def _told_file(file: str, output: str, failed: bool) -> str:
     heading = next((line.lstrip("#").strip() for line in lines[:20] if re.match(r"#+ ", line)), None)
     if heading is None or not file.lower().endswith((".md", ".markdown")):
         return f"{file} begins: “{_short(' / '.join(lines[:3]))}”"
-    below = next((line for line in lines if not line.startswith(("#", "<", "[", "!", "---"))), None)
-    more = f", and goes on: “{_short(below)}”" if below else ""
+    first_paragraph = next((line for line in lines if not line.startswith(("#", "<", "[", "!", "---"))), None)
+    more = f", and goes on: “{_short(first_paragraph)}”" if first_paragraph else ""
     return f"{file} has the heading “{_short(heading)}”{more}"
 
 
-def _say(request: Request, told: list[str], pause: float) -> Reply:
-    return _speak(request, "\n\n".join([*told, SCRIPTED_NOTE]), pause)
+def _final_reply(request: Request, paragraphs: list[str], pause: float) -> Reply:
+    return _reply(request, "\n\n".join([*paragraphs, SCRIPTED_NOTE]), pause)
 
 
-def _speak(
+def _reply(
     request: Request, text: str, pause: float, *, thought: str | None = None, calls: list[Call] | None = None
 ) -> Reply:
-    taken = request.size // 4
-    # A model that has seen the beginning of a conversation before takes it from its cache.
-    usage = Usage(input=taken, cached=taken * 3 // 4) if request.turn_results else Usage(input=taken)
-    said = list(_pieces(text))
-    return Reply(text=said, thought=thought, calls=calls or [], pause=pause, usage=usage, times=None)
+    input_tokens = request.size // 4
+    # A real API takes the beginning of a conversation that it knows from its cache.
+    usage = (
+        Usage(input=input_tokens, cached=input_tokens * 3 // 4)
+        if request.turn_results
+        else Usage(input=input_tokens)
+    )
+    pieces = list(_pieces(text))
+    return Reply(text=pieces, thought=thought, calls=calls or [], pause=pause, usage=usage, times=None)
 
 
 def _pieces(text: str, size: int = 24) -> Iterator[str]:
-    """A text in pieces of some words, as a model streams it."""
+    """Split a text into pieces of a few words, as a model streams it."""
     piece = ""
     for word in re.findall(r"\s*\S+\s*", text):
         piece += word
@@ -129,29 +137,29 @@ def _pieces(text: str, size: int = 24) -> Iterator[str]:
         yield piece
 
 
-def _count(number: int, what: str) -> str:
-    return f"1 {what}" if number == 1 else f"{number} {what}s"
+def _count(number: int, noun: str) -> str:
+    return f"1 {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def _short(text: str, most: int = 160) -> str:
+def _short(text: str, limit: int = 160) -> str:
     text = " ".join(text.split())
-    return text if len(text) <= most else text[: most - 1] + "…"
+    return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 _HEAD = re.compile(r"Directory listing for (?P<folder>.+):$|Directory (?P<empty>.+) is empty\.$")
 _SIZE = re.compile(r" \((?P<bytes>\d+) bytes\)$")
 _NOTE = re.compile(r"\(\d+ .*ignored\)$")
-_TELLING = ("pyproject.toml", "package.json", "cargo.toml", "go.mod", "makefile")
+_PROJECT_FILES = ("pyproject.toml", "package.json", "cargo.toml", "go.mod", "makefile")
 _TEXT = re.compile(
     r"\.(md|markdown|rst|txt|py|pyi|js|mjs|ts|tsx|jsx|go|rs|c|h|cc|cpp|java|kt|rb|php|sh|toml|ya?ml|json|ini|cfg|"
     r"html|css|sql|csv|tex)$|^(dockerfile|license|notice|changelog|makefile)$",
     re.IGNORECASE,
 )
-_MOST = 200_000
+_MAX_SIZE = 200_000
 
 
 class Listing(msgspec.Struct, frozen=True):
-    """A folder with the names in it."""
+    """The files and folders in a folder. `large`: files that are too large to read."""
 
     folder: str | None
     files: tuple[str, ...] = ()
@@ -160,7 +168,7 @@ class Listing(msgspec.Struct, frozen=True):
 
 
 def read_listing(output: str) -> Listing:
-    """Read the output of `list_directory` of any release.
+    """Parse the output of `list_directory` of any release.
 
     >>> read_listing("Directory listing for /w:\\n[DIR] src\\na.py (4 bytes)")
     Listing(folder='/w', files=('a.py',), folders=('src',), large=frozenset())
@@ -179,25 +187,25 @@ def read_listing(output: str) -> Listing:
         size = _SIZE.search(name)
         name = _SIZE.sub("", name)
         files.append(name)
-        if size is not None and int(size["bytes"]) > _MOST:
+        if size is not None and int(size["bytes"]) > _MAX_SIZE:
             large.append(name)
     return Listing(folder, tuple(files), tuple(folders), frozenset(large))
 
 
-def telling_file(listing: Listing) -> str | None:
-    """The file that says most about the folder: a README, else the project's file, else a text.
+def informative_file(listing: Listing) -> str | None:
+    """The file that describes the folder best: a README, else the project file, else a text file.
 
-    >>> telling_file(Listing("/w", ("a.py", "package.json", "README.md")))
+    >>> informative_file(Listing("/w", ("a.py", "package.json", "README.md")))
     'README.md'
     """
-    # Hidden files can hold secrets (.env): never those.
+    # Never a hidden file: it may contain secrets (.env).
     names = [name for name in listing.files if not name.startswith(".") and name not in listing.large]
     readmes = sorted((name for name in names if name.lower().startswith("readme")), key=_readme_rank)
     if readmes:
         return readmes[0]
-    for wanted in _TELLING:
+    for project_file in _PROJECT_FILES:
         for name in names:
-            if name.lower() == wanted:
+            if name.lower() == project_file:
                 return name
     return next((name for name in names if _TEXT.search(name)), None)
 

@@ -1,4 +1,4 @@
-"""Turn a reply into the parts of an HTTP answer, as the Gemini API writes them. Pure."""
+"""Turn a reply into the parts of an HTTP answer, as the Gemini API sends them. Pure."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _EVENTS = "text/event-stream"
 
 
 def parts_of(reply: Reply, request: Request) -> Iterator[Part]:
-    """Everything that is sent for this reply, in order."""
+    """Yield all parts of this reply in order."""
     chunks, kind = _chunks(reply, request)
     headers = {"content-type": kind}
     if not (reply.stall or reply.cut) and kind == _JSON:
@@ -52,35 +52,35 @@ def parts_of(reply: Reply, request: Request) -> Iterator[Part]:
 
 
 def kind_of(reply: Reply) -> str:
-    """In a word or two what kind of reply this is.
+    """The kind of a reply in a word or two.
 
     >>> kind_of(Reply(status=429)), kind_of(Reply(text="hi", stall=True))
     ('error 429', 'text, stall')
     """
-    said = [
+    words = [
         name for name in ("thought", "text", "raw", "garbage", "empty", "blocked") if getattr(reply, name)
     ]
-    said += [f"call {call.name}" for call in reply.calls]
-    said += [name for name in ("stall", "cut") if getattr(reply, name)]
+    words += [f"call {call.name}" for call in reply.calls]
+    words += [name for name in ("stall", "cut") if getattr(reply, name)]
     if reply.status >= 400:
-        said = [f"error {reply.status}", *said]
-    return ", ".join(said) or "empty"
+        words = [f"error {reply.status}", *words]
+    return ", ".join(words) or "empty"
 
 
 def _chunks(reply: Reply, request: Request) -> tuple[list[bytes], str]:
     if reply.status >= 400:
         error = error_body(reply.status, reply.error, reply.error_status, reply.details)
-        return ([raw.encode() for raw in _listed(reply.garbage)] or [error]), _JSON
-    garbage = [piece.encode("utf-8", "surrogateescape") for piece in _listed(reply.garbage)]
+        return ([raw.encode() for raw in _as_list(reply.garbage)] or [error]), _JSON
+    garbage = [piece.encode("utf-8", "surrogateescape") for piece in _as_list(reply.garbage)]
     responses = responses_of(reply, request)
     if request.method == "stream":
-        return [sse(_wrapped(response, request)) for response in responses] + garbage, _EVENTS
-    whole = [msgspec.json.encode(_wrapped(_merged(responses), request))] if responses else []
+        return [sse(_wrap(response, request)) for response in responses] + garbage, _EVENTS
+    whole = [msgspec.json.encode(_wrap(_merge(responses), request))] if responses else []
     return whole + garbage, _JSON
 
 
-def _wrapped(response: dict[str, Any], request: Request) -> dict[str, Any]:
-    """The response in the form of the API that was asked: Code Assist wraps what a model answers."""
+def _wrap(response: dict[str, Any], request: Request) -> dict[str, Any]:
+    """The response in the form of the requested API: Code Assist wraps the answers of a model."""
     is_wrapped = request.api == "code_assist" and request.method in ("stream", "generate")
     return {"response": response} if is_wrapped else response
 
@@ -92,7 +92,7 @@ def sse(response: Any) -> bytes:
     b'data: {"a":1}\\r\\n\\r\\n'
     """
     data = msgspec.json.encode(response)
-    # The CLI takes these two for the end of a line, and loses the answer.
+    # The CLI treats these two characters as line ends and would lose the answer.
     for raw, escaped in ((b"\xe2\x80\xa8", b"\\u2028"), (b"\xe2\x80\xa9", b"\\u2029")):
         data = data.replace(raw, escaped)
     return b"data: " + data + b"\r\n\r\n"
@@ -111,65 +111,69 @@ def error_body(
 
 def responses_of(reply: Reply, request: Request) -> list[dict[str, Any]]:
     """The `GenerateContentResponse` objects of a reply, one for each chunk."""
-    version = reply.model_version or request.model
+    model_version = reply.model_version or request.model
     if reply.blocked:
         feedback = {"promptFeedback": {"blockReason": reply.blocked}}
-        return [_closed(feedback, reply, request, version), *reply.raw]
-    said = [[{"text": piece, "thought": True}] for piece in _listed(reply.thought)]
-    said += [[{"text": piece}] for piece in _listed(reply.text)]
+        return [_with_usage(feedback, reply, request, model_version), *reply.raw]
+    chunks = [[{"text": piece, "thought": True}] for piece in _as_list(reply.thought)]
+    chunks += [[{"text": piece}] for piece in _as_list(reply.text)]
     if reply.calls:
-        said.append([{"functionCall": _call(call)} for call in reply.calls])
-    built = [_open(parts, version) for parts in said]
+        chunks.append([{"functionCall": _call(call)} for call in reply.calls])
+    responses = [_chunk(parts, model_version) for parts in chunks]
     unfinished = reply.stall or reply.cut or bool(reply.raw) or reply.garbage is not None
     if not unfinished:
-        if not built:
-            built = [{"candidates": [{"content": {"role": "model"}, "index": 0}]}]
-        last = built[-1]
+        if not responses:
+            responses = [{"candidates": [{"content": {"role": "model"}, "index": 0}]}]
+        last = responses[-1]
         if reply.finish is not None:
             last["candidates"][0]["finishReason"] = reply.finish
-        _closed(last, reply, request, version)
-    return built + reply.raw
+        _with_usage(last, reply, request, model_version)
+    return responses + reply.raw
 
 
 def _call(call: Any) -> dict[str, Any]:
-    found = {"name": call.name, "args": call.args}
-    return found if call.id is None else {"id": call.id, **found}
+    fields = {"name": call.name, "args": call.args}
+    return fields if call.id is None else {"id": call.id, **fields}
 
 
-def _open(parts: list[dict[str, Any]], version: str | None) -> dict[str, Any]:
+def _chunk(parts: list[dict[str, Any]], model_version: str | None) -> dict[str, Any]:
     candidate = {"content": {"parts": parts, "role": "model"}, "index": 0}
     response: dict[str, Any] = {"candidates": [candidate]}
-    return response if version is None else {**response, "modelVersion": version}
+    return response if model_version is None else {**response, "modelVersion": model_version}
 
 
-def _closed(response: dict[str, Any], reply: Reply, request: Request, version: str | None) -> dict[str, Any]:
+def _with_usage(
+    response: dict[str, Any], reply: Reply, request: Request, model_version: str | None
+) -> dict[str, Any]:
     response["usageMetadata"] = _usage(reply, request)
-    if version is not None:
-        response["modelVersion"] = version
+    if model_version is not None:
+        response["modelVersion"] = model_version
     return response
 
 
 def _usage(reply: Reply, request: Request) -> dict[str, int]:
-    given = reply.usage or Usage()
-    said = "".join(_listed(reply.text)) + "".join(call.name + str(call.args) for call in reply.calls)
-    thought = "".join(_listed(reply.thought))
-    taken = request.size // 4 if given.input is None else given.input
-    output = tokens_in(said) if given.output is None else given.output
-    thinking = tokens_in(thought) if given.thinking is None and thought else given.thinking
-    total = taken + output + (thinking or 0) + (given.tool or 0) if given.total is None else given.total
-    found = {
-        "promptTokenCount": taken,
+    usage = reply.usage or Usage()
+    text = "".join(_as_list(reply.text)) + "".join(call.name + str(call.args) for call in reply.calls)
+    thought = "".join(_as_list(reply.thought))
+    input_tokens = request.size // 4 if usage.input is None else usage.input
+    output = tokens_in(text) if usage.output is None else usage.output
+    thinking = tokens_in(thought) if usage.thinking is None and thought else usage.thinking
+    total = (
+        input_tokens + output + (thinking or 0) + (usage.tool or 0) if usage.total is None else usage.total
+    )
+    fields = {
+        "promptTokenCount": input_tokens,
         "candidatesTokenCount": output,
         "totalTokenCount": total,
-        "cachedContentTokenCount": given.cached,
+        "cachedContentTokenCount": usage.cached,
         "thoughtsTokenCount": thinking,
-        "toolUsePromptTokenCount": given.tool,
+        "toolUsePromptTokenCount": usage.tool,
     }
-    return {name: count for name, count in found.items() if count is not None}
+    return {name: count for name, count in fields.items() if count is not None}
 
 
 def tokens_in(text: str) -> int:
-    """About how many tokens a text is: a token is some four characters.
+    """Estimate the tokens of a text: about four characters per token.
 
     >>> tokens_in("hello, world")
     3
@@ -177,8 +181,8 @@ def tokens_in(text: str) -> int:
     return (len(text) + 3) // 4
 
 
-def _merged(responses: list[dict[str, Any]]) -> dict[str, Any]:
-    """All chunks as the one response that `generateContent` gives."""
+def _merge(responses: list[dict[str, Any]]) -> dict[str, Any]:
+    """Merge all chunks into one response, as `generateContent` returns it."""
     if len(responses) == 1:
         return responses[0]
     merged = dict(responses[-1])
@@ -191,7 +195,7 @@ def _merged(responses: list[dict[str, Any]]) -> dict[str, Any]:
     return merged
 
 
-def _listed(said: str | list[str] | None) -> list[str]:
-    if said is None:
+def _as_list(text: str | list[str] | None) -> list[str]:
+    if text is None:
         return []
-    return [said] if isinstance(said, str) else said
+    return [text] if isinstance(text, str) else text

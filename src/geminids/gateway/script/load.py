@@ -1,4 +1,4 @@
-"""Read a script from a file: JSON (an object or an array) or JSON Lines, strictly."""
+"""Read a script from a file, in JSON (an object or an array) or JSON Lines."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _BYTE = re.compile(r"\s*\(byte (\d+)\)")
 _HINT = "See docs/reference/gateway.md for the fields of a reply."
 
 
-class _Object(msgspec.Struct, forbid_unknown_fields=True):
+class _ScriptObject(msgspec.Struct, forbid_unknown_fields=True):
     replies: list[msgspec.Raw] = []
     default: msgspec.Raw = msgspec.Raw()
 
 
 def load_script(path: str | Path) -> Script:
-    """Read a script file. Raises one `ScriptError` that names the file and the line."""
+    """Read a script file. Raises `ScriptError` with the file and the line."""
     try:
         data = Path(path).read_bytes()
     except OSError as error:
@@ -41,28 +41,28 @@ def read_script(data: bytes, name: str = "script") -> Script:
     2
     """
     data = data.removeprefix(b"\xef\xbb\xbf")
-    whole = _Source(data, name)
+    source = _Source(data, name)
     start = data.lstrip()[:1]
     if start == b"[":
-        return Script(whole.replies(whole.decode(list[msgspec.Raw])))
+        return Script(source.replies(source.decode(list[msgspec.Raw])))
     if start == b"{" and not _is_lines(data):
-        found = whole.decode(_Object)
-        replies = whole.replies(found.replies)
-        if not bytes(found.default):
+        script = source.decode(_ScriptObject)
+        replies = source.replies(script.replies)
+        if not bytes(script.default):
             return Script(replies)
-        default = whole.reply(found.default, "default", data.find(b'"default"'))
+        default = source.reply(script.default, "default", data.find(b'"default"'))
         return Script(replies, msgspec.structs.replace(default, times=None))
     return Script(_read_lines(data, name))
 
 
 def _is_lines(data: bytes) -> bool:
-    """Say whether the first line is a reply by itself, as in JSON Lines."""
+    """Whether the first line is a complete reply, as in JSON Lines."""
     first = data.lstrip().split(b"\n", 1)[0]
     try:
-        found = msgspec.json.decode(first)
+        decoded = msgspec.json.decode(first)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return False
-    return isinstance(found, dict) and not {"replies", "default"} & found.keys()
+    return isinstance(decoded, dict) and not {"replies", "default"} & decoded.keys()
 
 
 def _read_lines(data: bytes, name: str) -> tuple[Reply, ...]:
@@ -71,12 +71,12 @@ def _read_lines(data: bytes, name: str) -> tuple[Reply, ...]:
         if line.strip():
             replies.append(_Source(line, name, number).reply(msgspec.Raw(line), f"reply {len(replies) + 1}"))
     if not replies:
-        raise ScriptError("there is no reply in it", where=name, hint=_HINT)
+        raise ScriptError("the script has no replies", where=name, hint=_HINT)
     return tuple(replies)
 
 
 class _Source:
-    """The text of a script, which knows on which line a byte of it stands."""
+    """The text of a script, and the line number of each byte."""
 
     def __init__(self, data: bytes, name: str, first: int = 1) -> None:
         self._data = data
@@ -87,26 +87,27 @@ class _Source:
         try:
             return msgspec.json.decode(self._data, type=kind)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise self._wrong(str(error), 0) from None
+            raise self._error(str(error), 0) from None
 
     def replies(self, raws: list[msgspec.Raw]) -> tuple[Reply, ...]:
-        found, at = [], 0
+        replies, at = [], 0
         for number, raw in enumerate(raws, 1):
-            # The elements stand in the text in this order: that is how each one's line is found.
+            # The elements are in the text in this order, so each search starts after the one
+            # before.
             at = max(self._data.find(bytes(raw), at), at)
-            found.append(self.reply(raw, f"reply {number}", at))
+            replies.append(self.reply(raw, f"reply {number}", at))
             at += len(bytes(raw))
-        return tuple(found)
+        return tuple(replies)
 
     def reply(self, raw: msgspec.Raw, label: str, at: int = 0) -> Reply:
         try:
             return msgspec.json.decode(raw, type=Reply)
         except msgspec.ValidationError as error:
-            raise self._wrong(f"{label}: {error}", at) from None
+            raise self._error(f"{label}: {error}", at) from None
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise self._wrong(str(error), at) from None
+            raise self._error(str(error), at) from None
 
-    def _wrong(self, message: str, at: int) -> ScriptError:
+    def _error(self, message: str, at: int) -> ScriptError:
         byte = _BYTE.search(message)
         if byte is not None:
             at += int(byte[1])

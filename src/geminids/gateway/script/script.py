@@ -1,4 +1,4 @@
-"""What a scripted model answers: replies as plain values."""
+"""The replies of a scripted model, as plain values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Call", "Reply", "ReplyFields", "Script", "ScriptLike", "Usage", "mak
 
 
 class Call(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One tool that the model asks for."""
+    """One tool call of the model."""
 
     name: str
     args: dict[str, Any] = {}
@@ -23,9 +23,10 @@ class Call(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
 
 
 class Usage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Tokens as the model reports them. `input` includes `cached`; `output` does not include `thinking`.
+    """Tokens as the model reports them. `input` includes `cached`; `output` does not include
+    `thinking`.
 
-    What is left out is estimated from the texts; `total` is input + output + thinking + tool.
+    Missing values are estimated from the texts; `total` is input + output + thinking + tool.
     """
 
     input: int | None = None
@@ -37,13 +38,13 @@ class Usage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
 
 
 class Reply(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
-    """One answer of the scripted model: what it says, how it goes wrong, and for which requests it is.
+    """One answer of the scripted model: its content, its faults, and which requests it is for.
 
     >>> Reply(text="hi").text, Reply(status=429).status
     ('hi', 429)
     """
 
-    # What the model says, in this order. A list is sent as so many chunks.
+    # The content, in this order. Each item of a list is sent as one chunk.
     thought: str | list[str] | None = None
     text: str | list[str] | None = None
     calls: list[Call] = []
@@ -51,36 +52,36 @@ class Reply(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     garbage: str | list[str] | None = None
     empty: bool = False
     blocked: str | None = None
-    # How it ends.
+    # The end of the answer.
     finish: str | None = "STOP"
     usage: Usage | None = None
     model_version: str | None = None
-    # An HTTP error in place of an answer.
+    # An HTTP error instead of an answer.
     status: int = 200
     error: str | None = None
     error_status: str | None = None
     details: list[Any] = []
     headers: dict[str, str] = {}
-    # When it comes, and whether it comes to an end.
+    # Timing in seconds, and whether the answer stalls or is cut.
     delay: float = 0
     pause: float = 0
     stall: bool = False
     cut: bool = False
-    # Which requests it is for, and how many of them (None: for ever).
+    # Which requests it is for, and for how many (None: no limit).
     when: str | None = None
     method: Literal["stream", "generate", "any"] = "stream"
     times: int | None = 1
 
     def __post_init__(self) -> None:
-        # ValueError, since msgspec adds the place in the file to it.
+        # ValueError, because msgspec adds the place in the file to it.
         if not 200 <= self.status <= 599:
             raise ValueError(f"status must be from 200 to 599, not {self.status}")
         if self.times is not None and self.times < 1:
-            raise ValueError(f"times must be 1 or more, or null for ever, not {self.times}")
+            raise ValueError(f"times must be 1 or more, or null for no limit, not {self.times}")
         if self.delay < 0 or self.pause < 0:
-            raise ValueError("delay and pause are seconds, 0 or more")
+            raise ValueError("delay and pause must be 0 seconds or more")
         if self.stall and self.cut:
-            raise ValueError("an answer can stall or be cut, not both")
+            raise ValueError("a reply can have stall or cut, not both")
         if self.when is not None:
             try:
                 re.compile(self.when)
@@ -89,7 +90,7 @@ class Reply(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
 
 
 class Script(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Replies in order, and the one for requests that none of them is for."""
+    """Replies in order, and the default for requests that match none of them."""
 
     replies: tuple[Reply, ...] = ()
     default: Reply = Reply(text="(the script has no further reply)", times=None)
@@ -123,7 +124,7 @@ class ReplyFields(TypedDict, total=False):
 
 
 def make_reply(fields: ReplyFields) -> Reply:
-    """A reply from keywords, with the short forms that are pleasant in tests.
+    """Build a reply from keywords. Calls may be tuples and usage may be a dictionary.
 
     >>> make_reply({"calls": [("read_file", {"file_path": "a"})]}).calls
     [Call(name='read_file', args={'file_path': 'a'}, id=None)]
@@ -137,5 +138,5 @@ def make_reply(fields: ReplyFields) -> Reply:
     return Reply(**values)
 
 
-# A callable may return None: "not mine", and the built-in answers apply.
+# A callable may return None: then the default replies apply.
 ScriptLike = Script | Sequence[Reply] | Callable[["Request"], Reply | None] | None

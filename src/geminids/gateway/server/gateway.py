@@ -1,4 +1,4 @@
-"""The gateway: a Gemini API on 127.0.0.1, in a thread of its own, for sync code, asyncio and trio alike."""
+"""The gateway: a Gemini API on 127.0.0.1, in its own thread."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
     import anyio
 
-    from geminids.gateway.forward.connection import Line
+    from geminids.gateway.forward.connection import TcpConnection
     from geminids.gateway.script.script import Reply, ReplyFields, ScriptLike
 
 __all__ = ["Gateway"]
 
 _log = get_logger("gateway")
 
-# A burst of connections that the listener drops costs the CLI 5 s of sleep each.
+# The CLI sleeps 5 s for each connection that the listener drops in a burst.
 _BACKLOG = 4096
-_MOST_ERRORS = 1000
+_MAX_ERRORS = 1000
 
 
 class Gateway:
@@ -55,17 +55,18 @@ class Gateway:
         on_answer: Callable[[Request, str], None] | None = None,
         on_end: Callable[[str], None] | None = None,
     ) -> None:
-        """`keep`: how many requests to remember (default: all). `on_answer(request, kind)` is called in the
-        gateway's thread when an answer begins, `on_end(why)` when the thread ends."""
+        """`keep`: how many requests to remember (default: all). `on_answer(request, kind)` is
+        called in the gateway's thread when an answer begins, `on_end(reason)` when the thread
+        ends."""
         self.upstream: Upstream = script if isinstance(script, Upstream) else _scripted(script)
-        self._wanted_port = port
+        self._requested_port = port
         self._on_answer = on_answer
         self._on_end = on_end
         self._stopped = False
         self._changed = threading.Condition()
         self._requests: deque[Request] = deque(maxlen=keep)
         self._gone: deque[Request] = deque(maxlen=keep)
-        self._errors: deque[str] = deque(maxlen=_MOST_ERRORS)
+        self._errors: deque[str] = deque(maxlen=_MAX_ERRORS)
         self._count = 0
         self._open = 0
         self._socket: socket.socket | None = None
@@ -75,33 +76,35 @@ class Gateway:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._scope: anyio.CancelScope | None = None
 
-    # Its life.
+    # Start and stop.
 
     def start(self) -> Self:
-        """Open the port and answer. Returns at once: connections wait in the backlog until the thread is up."""
+        """Open the port and start to answer. Returns at once: connections wait in the backlog until
+        the thread runs."""
         self.listen()
         self.begin()
         return self
 
     def listen(self) -> None:
-        """Open the port; nothing is answered before `begin`."""
+        """Open the port. Connections wait in the backlog until `begin`."""
         if self._socket is not None:
-            raise GeminidsError("this gateway has been started already")
+            raise GeminidsError("this gateway is already started")
         listener: socket.socket | None = None
         try:
             listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(("127.0.0.1", self._wanted_port))
+            listener.bind(("127.0.0.1", self._requested_port))
             listener.listen(_BACKLOG)
-            # A port opens on a loopback interface that is down, too. UDP: this looks up the route, and sends nothing.
+            # A port can be opened even if the loopback interface is down. A UDP `connect` checks
+            # the route without sending anything.
             with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
                 probe.connect(listener.getsockname())
         except (OSError, OverflowError) as error:
             if listener is not None:
                 listener.close()
             raise GeminidsError(
-                f"the gateway cannot listen on 127.0.0.1:{self._wanted_port}: {error}",
-                hint=_hint(error, self._wanted_port),
+                f"the gateway cannot listen on 127.0.0.1:{self._requested_port}: {error}",
+                hint=_port_hint(error, self._requested_port),
             ) from None
         listener.setblocking(False)
         self._socket = close_in_child(listener)
@@ -109,38 +112,40 @@ class Gateway:
         self._port = listener.getsockname()[1]
 
     def begin(self) -> None:
-        """Answer from now on; does nothing where that is so already."""
+        """Start to answer. A second call has no effect."""
         if sys.version_info < (3, 12):
-            # anyio parses its own source when it is imported (anyio/_lazyimport.py). Two threads that do so at once
-            # raise "AST constructor recursion depth mismatch" on Python 3.11 (CPython gh-106905).
+            # anyio parses its own source when it is imported (anyio/_lazyimport.py). If two threads
+            # do so at once, Python 3.11 raises "AST constructor recursion depth mismatch" (CPython
+            # gh-106905).
             import anyio.abc  # noqa: F401
         with self._changed:
             if self._thread is not None or self._stopped:
                 return
-            thread = self._made_thread()
+            thread = self._new_thread()
             try:
                 thread.start()
             except RuntimeError as error:
                 raise GeminidsError(
                     f"the gateway cannot start its thread: {error}",
-                    hint="Raise the limit of processes (ulimit -u) or of memory, or run fewer at once.",
+                    hint="Raise the limit of processes (ulimit -u) or of memory, or run fewer agents at once.",
                 ) from None
             self._thread = thread
 
-    def _made_thread(self) -> threading.Thread:
-        # A fresh context: the thread must not believe that it is inside the caller's event loop.
+    def _new_thread(self) -> threading.Thread:
+        # An empty context: otherwise libraries in the thread would detect the caller's event loop.
         target = contextvars.Context().run
-        return threading.Thread(target=target, args=(self._live,), name="geminids-gateway", daemon=True)
+        return threading.Thread(target=target, args=(self._run_thread,), name="geminids-gateway", daemon=True)
 
     def close(self) -> None:
-        """Drop every connection, stalled ones too, and end the thread. Closing twice does no harm."""
+        """Drop all connections, also stalled ones, and end the thread. A second call has no
+        effect."""
         self.stop()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
 
     def stop(self) -> None:
-        """Close, and do not wait for it."""
-        if self._is_copy:
+        """Close without waiting for the thread to end."""
+        if self._is_forked_child:
             return
         with self._changed:
             self._stopped = True
@@ -151,17 +156,21 @@ class Gateway:
             try:
                 loop.call_soon_threadsafe(scope.cancel)
             except RuntimeError:
-                pass  # The loop has ended by itself.
+                pass  # The loop has ended already.
 
     @property
     def ended(self) -> bool:
-        """Whether it will answer no more."""
-        return self._stopped or self._is_copy or (self._thread is not None and not self._thread.is_alive())
+        """Whether it does not answer any more."""
+        return (
+            self._stopped
+            or self._is_forked_child
+            or (self._thread is not None and not self._thread.is_alive())
+        )
 
     @property
-    def _is_copy(self) -> bool:
-        """Whether this process was forked from the one that serves: its thread is not here, and a lock that the thread
-        held at the fork is never released."""
+    def _is_forked_child(self) -> bool:
+        """Whether this process was forked from the one that serves. It has no gateway thread, and a
+        lock that the thread held at the fork is never released."""
         return self._pid not in (None, os.getpid())
 
     def __enter__(self) -> Self:
@@ -172,12 +181,12 @@ class Gateway:
     ) -> None:
         self.close()
 
-    # What there is to see.
+    # State, for tests.
 
     @property
     def port(self) -> int:
         if self._port is None:
-            raise GeminidsError("this gateway has not been started")
+            raise GeminidsError("this gateway is not started")
         return self._port
 
     @property
@@ -186,7 +195,8 @@ class Gateway:
 
     @property
     def env(self) -> dict[str, str]:
-        """What to set in the CLI's environment. The key is a stand-in: no real one is needed."""
+        """The variables to set in the CLI's environment. The key is a placeholder: no real key is
+        needed."""
         return {
             "GOOGLE_GEMINI_BASE_URL": self.url,
             "GEMINI_API_KEY": "offline-no-key-needed",
@@ -195,19 +205,19 @@ class Gateway:
 
     @property
     def requests(self) -> list[Request]:
-        """The requests so far, oldest first: a copy."""
+        """A copy of the requests so far, oldest first."""
         with self._changed:
             return list(self._requests)
 
     @property
     def gone(self) -> list[Request]:
-        """The requests whose client went away before it had the whole answer."""
+        """The requests whose client disconnected before the end of the answer."""
         with self._changed:
             return list(self._gone)
 
     @property
     def errors(self) -> list[str]:
-        """What went wrong inside, or with a client that does not speak HTTP."""
+        """Errors inside the gateway, and of clients that sent invalid HTTP."""
         with self._changed:
             return list(self._errors)
 
@@ -217,23 +227,25 @@ class Gateway:
             return self._open
 
     def wait_for_requests(self, count: int = 1, timeout: float = 10) -> bool:
-        """Wait until so many requests have come; False if the time is up before."""
+        """Wait until `count` requests have arrived. Returns False after `timeout`."""
         return self.wait_until(lambda: self._count >= count, timeout)
 
     def wait_until(self, holds: Callable[[], bool], timeout: float = 10) -> bool:
-        """Wait until something holds; asked again whenever a request, an answer or a connection changes."""
+        """Wait until `holds()` is true. It is called again whenever a request, an answer or a
+        connection changes."""
         with self._changed:
             return self._changed.wait_for(holds, timeout)
 
-    # What it answers.
+    # The script.
 
     def reply(self, **fields: Unpack[ReplyFields]) -> Reply:
-        """Add one reply to the script: `gateway.reply(text="hi")`, `gateway.reply(calls=[("glob", {…})])`."""
+        """Add one reply to the script: `gateway.reply(text="hi")`,
+        `gateway.reply(calls=[("glob", {…})])`."""
         from geminids.gateway.script.script import make_reply
         from geminids.gateway.script.scripted import Scripted
 
         if not isinstance(self.upstream, Scripted):
-            raise GeminidsError("replies can be added to a scripted gateway alone")
+            raise GeminidsError("replies can be added only to a scripted gateway")
         reply = make_reply(fields)
         self.upstream.add(reply)
         return reply
@@ -243,14 +255,14 @@ class Gateway:
         fields["when"] = pattern
         return self.reply(**fields)
 
-    # What its connections tell it (see `connection.House`).
+    # Called by its connections (see `connection.GatewayHooks`).
 
-    def upstream_knows(self, target: str, headers: dict[str, str]) -> bool:
-        """Whether the request comes with a known token: only then is a large body read."""
+    def has_known_token(self, target: str, headers: dict[str, str]) -> bool:
+        """Whether the request has a known token. Only then is a large body read."""
         knows = getattr(self.upstream, "knows", None)
         return True if knows is None else bool(knows(key_of(target, headers)))
 
-    def came(self, verb: str, target: str, headers: dict[str, str], body: bytes) -> Request:
+    def add_request(self, verb: str, target: str, headers: dict[str, str], body: bytes) -> Request:
         with self._changed:
             self._count += 1
             request = Request.read(self._count, time.time(), verb, target, headers, body)
@@ -258,7 +270,7 @@ class Gateway:
             self._changed.notify_all()
         return request
 
-    def answered(self, request: Request, head: Head) -> None:
+    def answer_started(self, request: Request, head: Head) -> None:
         if self._on_answer is not None:
             self._on_answer(request, head.kind)
 
@@ -272,9 +284,9 @@ class Gateway:
             self._errors.append(what)
             self._changed.notify_all()
 
-    # Its thread.
+    # The thread.
 
-    def _live(self) -> None:
+    def _run_thread(self) -> None:
         try:
             with importing():
                 import anyio
@@ -286,17 +298,17 @@ class Gateway:
                 if prepare is not None:
                     prepare()
             anyio.run(self._serve, backend="asyncio")
-        except BaseException as error:  # Nobody above this would see it.
-            why = f"{type(error).__name__}: {error}"
+        except BaseException as error:  # nothing above this would report it
+            reason = f"{type(error).__name__}: {error}"
             _log.error("the gateway ended", error=error)
-            self.failed(f"the gateway ended: {why}")
+            self.failed(f"the gateway ended: {reason}")
         else:
-            why = "it was closed"
+            reason = "it was closed"
         finally:
             if self._socket is not None:
                 self._socket.close()
             if self._on_end is not None:
-                self._on_end(why)
+                self._on_end(reason)
 
     async def _serve(self) -> None:
         import asyncio
@@ -306,20 +318,20 @@ class Gateway:
         from geminids.gateway.server.accept import accept
         from geminids.gateway.server.connection import Connection
 
-        async def serve(line: Line) -> None:
-            self._counted(1)
+        async def serve(tcp: TcpConnection) -> None:
+            self._count_connections(1)
             try:
-                await Connection(line, self).serve()
+                await Connection(tcp, self).serve()
             except Exception as error:
                 _log.warning("a connection failed", error=error)
                 self.failed(f"a connection failed: {type(error).__name__}: {error}")
             finally:
-                line.close()
-                self._counted(-1)
+                tcp.close()
+                self._count_connections(-1)
 
         assert self._socket is not None
         loop = asyncio.get_running_loop()
-        for name in ("_ssock", "_csock"):  # the loop's own pair, for `call_soon_threadsafe`
+        for name in ("_ssock", "_csock"):  # the loop's own socket pair, for `call_soon_threadsafe`
             if isinstance(sock := getattr(loop, name, None), socket.socket):
                 close_in_child(sock)
         with anyio.CancelScope() as scope:
@@ -329,27 +341,27 @@ class Gateway:
                     scope.cancel()
             await accept(self._socket, serve, self.failed)
 
-    def _counted(self, change: int) -> None:
+    def _count_connections(self, change: int) -> None:
         with self._changed:
             self._open += change
             self._changed.notify_all()
 
 
-def _hint(error: OSError | OverflowError, port: int) -> str:
-    """What to do about a port that cannot be opened."""
+def _port_hint(error: OSError | OverflowError, port: int) -> str:
+    """The hint for a port that cannot be opened."""
     code = getattr(error, "errno", None)
     if code in (errno.EMFILE, errno.ENFILE):
-        return "Too many files are open: raise the limit (ulimit -n), or close some and run fewer at once."
+        return "Too many files are open: raise the limit (ulimit -n), or run fewer agents at once."
     if code in (errno.ENETUNREACH, errno.ENETDOWN, errno.EADDRNOTAVAIL):
         return "The loopback interface is down: turn it on (ip link set lo up)."
     if code in (errno.EACCES, errno.EPERM):
-        return "Allow this process to open a socket on 127.0.0.1: a sandbox or a low port number forbids it."
+        return "Allow this process to open a socket on 127.0.0.1: a sandbox forbids it, or the port is below 1024."
     if port:
-        return "Use another port, or 0 for any that is free."
-    return "Allow this process to listen on 127.0.0.1: the CLI reaches the API through it."
+        return "Use another port, or 0 for any free port."
+    return "Allow this process to listen on 127.0.0.1: the CLI sends its requests there."
 
 
 def _scripted(script: ScriptLike) -> Upstream:
-    from geminids.gateway.script.scripted import Scripted  # imported late: runs have another upstream
+    from geminids.gateway.script.scripted import Scripted  # late: runs use another upstream
 
     return Scripted(script)

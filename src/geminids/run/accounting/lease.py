@@ -17,10 +17,10 @@ from geminids.options.validate import LIMITS
 if TYPE_CHECKING:
     from geminids.gateway.cassette.recording import Recording
     from geminids.gateway.forward.credential import ApiKey, CliLogin, VertexCredentials
-    from geminids.gateway.forward.network_settings import Way
+    from geminids.gateway.forward.network_settings import NetworkSettings
     from geminids.gateway.lease import Lease
-    from geminids.gateway.limits.rate_limiter import Pace
-    from geminids.gateway.messages import Told, UnderWay
+    from geminids.gateway.limits.rate_limiter import RateLimiter
+    from geminids.gateway.messages import GatewayMessage, InFlightRequest
     from geminids.gateway.registry import OpenLease
     from geminids.gateway.upstream import Upstream
     from geminids.launch.prepare import Context
@@ -42,11 +42,11 @@ class Mailbox:
     """
 
     def __init__(self) -> None:
-        self._messages: list[Told] = []
+        self._messages: list[GatewayMessage] = []
         self._lock = threading.Lock()
         self._pipe: tuple[int, int] | None = None
 
-    def put(self, message: Told) -> None:
+    def put(self, message: GatewayMessage) -> None:
         with self._lock:
             self._messages.append(message)
         self.wake()
@@ -60,7 +60,7 @@ class Mailbox:
                 except BlockingIOError:
                     pass  # the pipe is full: the reader will wake up anyway
 
-    def take(self) -> list[Told]:
+    def take(self) -> list[GatewayMessage]:
         """All messages since the last call."""
         with self._lock:
             messages, self._messages = self._messages, []
@@ -136,14 +136,14 @@ class RunLease:
         return self._lease.token if self._lease is not None and self._by_session else None
 
     @property
-    def in_flight(self) -> list[UnderWay]:
+    def in_flight(self) -> list[InFlightRequest]:
         """The requests that have not ended."""
-        return [] if self._lease is None else self._lease.lease.now()
+        return [] if self._lease is None else self._lease.lease.in_flight()
 
     @property
     def busy(self) -> bool:
         """Whether a request has not ended."""
-        return self._lease is not None and self._lease.lease.under_way > 0
+        return self._lease is not None and self._lease.lease.in_flight_count > 0
 
     @property
     def turns(self) -> int:
@@ -244,7 +244,7 @@ class RunLease:
                 self.mailbox.put,
                 api=route.api,
                 budgets=self._new_budgets(env, is_nested=route.is_nested),
-                pace=self._pace(route, key),
+                rate_limiter=self._pace(route, key),
                 wake=self.mailbox.wake,
                 only_models=self._options.only_models,
             )
@@ -276,12 +276,12 @@ class RunLease:
             from geminids.gateway.cassette.replay import Replaying
 
             return Replaying(load_cassette(options.replay), secrets=known, on_remark=self._remark)
-        from geminids.gateway.forward.forward import Passing, default_base_url
-        from geminids.gateway.forward.network_settings import way_of
+        from geminids.gateway.forward.forward import Forwarding, default_base_url
+        from geminids.gateway.forward.network_settings import read_network_settings
 
-        way = way_of(env)
-        credential = _credential(route, key, env, way)
-        passing = Passing(route.base_url or default_base_url(credential, route.api), credential, way)
+        network = read_network_settings(env)
+        credential = _credential(route, key, env, network)
+        passing = Forwarding(route.base_url or default_base_url(credential, route.api), credential, network)
         if options.record is None:
             return passing
         from geminids.gateway.cassette.recording import Recording
@@ -322,24 +322,24 @@ class RunLease:
             budgets.append(DailyBudget(folder, day, pricing(table), is_recorded=not is_recorded_outside))
         return budgets
 
-    def _pace(self, route: Route, key: str | None) -> Pace | None:
+    def _pace(self, route: Route, key: str | None) -> RateLimiter | None:
         if route.sign_in == "none":
             return None
-        from geminids.gateway.limits.rate_limiter import pace_for
+        from geminids.gateway.limits.rate_limiter import rate_limiter_for
 
         who = key or f"{route.sign_in} {route.project} {route.location}"
-        return pace_for(who, route.base_url or "", self._options.requests_per_minute)
+        return rate_limiter_for(who, route.base_url or "", self._options.requests_per_minute)
 
 
 def _credential(
-    route: Route, key: str | None, env: Mapping[str, str], way: Way
+    route: Route, key: str | None, env: Mapping[str, str], network: NetworkSettings
 ) -> ApiKey | VertexCredentials | CliLogin:
     from geminids.gateway.forward.credential import ApiKey, CliLogin, VertexCredentials
 
     if route.sign_in == "account":
         return CliLogin()
     if route.sign_in == "vertex_credentials":
-        credentials = VertexCredentials(route.project, route.location, env, way)
+        credentials = VertexCredentials(route.project, route.location, env, network)
         credentials.check_available()
         return credentials
     return ApiKey(key or "")

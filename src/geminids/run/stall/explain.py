@@ -13,7 +13,7 @@ from geminids.events.stall import Stall, StallProcess
 from geminids.run.stall.snapshot import SHELL, Failed, Moment, Span
 
 if TYPE_CHECKING:
-    from geminids.gateway.messages import UnderWay
+    from geminids.gateway.messages import InFlightRequest
     from geminids.run.stall.processes import Look, Seen
 
 __all__ = ["EARLY", "Reason", "level_of", "reason_of", "shell_of", "time_words"]
@@ -251,7 +251,7 @@ def _stopped(look: Look, span: Span) -> Reason:
     return Reason(words, Stall(cause="stopped", since_s=rounded(span.seconds), pid=pid))
 
 
-def _request(request: UnderWay, moment: Moment) -> Reason:
+def _request(request: InFlightRequest, moment: Moment) -> Reason:
     situation, span = moment.situation, moment.span
     what = f"request {request.number} to {request.model or 'the API'}"
     left, until, first = request.left, request.held_until, request.first
@@ -274,7 +274,7 @@ def _request(request: UnderWay, moment: Moment) -> Reason:
     )
 
 
-def _of(request: UnderWay, cause: str, seconds: float, **more: object) -> Stall:
+def _of(request: InFlightRequest, cause: str, seconds: float, **more: object) -> Stall:
     return Stall(
         cause=cause,  # type: ignore[arg-type]
         since_s=rounded(seconds),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from geminids.events.model import PermissionAsked, ToolStarted
-from geminids.gateway.messages import UnderWay
+from geminids.gateway.messages import InFlightRequest
 from geminids.gemini.protocol.stderr import Remark
 from geminids.options import Options
 from geminids.run.gateway_events import GatewayEvents
@@ -138,7 +138,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     permission: tuple[PermissionAsked, float] | None = None
     tools: tuple[ToolStarted, ...] = ()
     gateway: bool = False
-    requests: tuple[UnderWay, ...] = ()
+    requests: tuple[InFlightRequest, ...] = ()
     failed: Failed | None = None
     """The attempt after which another one is awaited."""
     tried: int | None = None
