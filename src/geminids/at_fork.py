@@ -28,7 +28,10 @@ _imports = threading.RLock()
 
 
 def run_in_child(function: Callable[[], None]) -> None:
-    """Call `function` in every child forked from now on. Functions run in the order they were added."""
+    """Call `function` in every child forked from now on.
+
+    Functions run in the order they were added.
+    """
     _functions.append(function)
 
 
@@ -44,10 +47,12 @@ def close_in_child(sock: socket.socket) -> socket.socket:
 
 @contextmanager
 def importing() -> Iterator[None]:
-    """Delay forks of this process until the imports in this block are done. Use it in our own threads.
+    """Delay forks of this process until the imports in this block are done.
 
-    A child that is forked during an import gets a copy of the module's lock, but not the thread that
-    would release it. If the child imports the same module, it waits forever (importlib,
+    Use it in our own threads.
+
+    A child that is forked during an import gets a copy of the module's lock, but not the thread
+    that would release it. If the child imports the same module, it waits forever (importlib,
     `_ModuleLock`).
     """
     with _imports:

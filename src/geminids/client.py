@@ -103,7 +103,10 @@ def stream_sync(
     on_permission: OnPermission | None = None,
     **fields: Any,
 ) -> Iterator[Event]:
-    """Iterate over the events of a run without async. Closing the iterator ends the run and its processes."""
+    """Iterate over the events of a run without async.
+
+    Closing the iterator ends the run and its processes.
+    """
     return _stream(open_run(prompt, options, on_permission=on_permission, **fields))
 
 
@@ -113,7 +116,7 @@ async def _drain(run: Run) -> None:
 
 
 def _stream(run: Run) -> Iterator[Event]:
-    """Drive the run on an event loop in a new thread, because the caller's thread may already run one."""
+    """Drive the run on an event loop in a new thread: the caller's may already run one."""
     run.launch()
     from anyio.from_thread import start_blocking_portal  # imported while the CLI loads
 
@@ -132,7 +135,9 @@ def open_run(
     budget: Budget | None = None,
     **fields: Any,
 ) -> Run:
-    """Open a run of the agent: `async with open_run(...) as run`. Leaving the block ends all its processes.
+    """Open a run of the agent: `async with open_run(...) as run`.
+
+    Leaving the block ends all its processes.
 
     Raises `OptionsError` immediately if options are bad.
 

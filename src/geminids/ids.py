@@ -7,7 +7,8 @@ import re
 
 __all__ = ["is_session_id", "new_run_id", "new_session_id"]
 
-# The CLI accepts [A-Za-z0-9-_]+ for --session-id. We are stricter: a path or a flag must not pass as an id.
+# The CLI accepts [A-Za-z0-9-_]+ for --session-id. We are stricter: a path or a flag must not pass
+# as an id.
 _SESSION_ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,127}")
 
 

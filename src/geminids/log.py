@@ -1,4 +1,6 @@
-"""Loggers named `geminids.*`. They are silent until the application configures them, and mask known secrets.
+"""Loggers named `geminids.*`.
+
+They are silent until the application configures them, and mask known secrets.
 
 `GEMINIDS_LOG=debug` logs to stderr. Each package has one logger: `_log = get_logger("run")`.
 """
@@ -43,7 +45,8 @@ def mask_in_logs(redactor: Redactor) -> Redactor:
 class Log:
     """A logger that does not import `logging`, because the import delays the spawn by 6 ms.
 
-    If the application has not imported `logging`, it has no handler, and the message would be lost anyway.
+    If the application has not imported `logging`, it has no handler, and the message would be lost
+    anyway.
     """
 
     def __init__(self, name: str) -> None:

@@ -66,7 +66,7 @@ _IN_URL = re.compile(r"://[^/@\s:]*:([^/@\s]+)@|[?&]([\w-]+)=([^&#\s]+)")
 
 
 def secrets_in_words(words: Iterable[str]) -> frozenset[str]:
-    """Return the secrets among a program's arguments: values of flags with a secret name, and those in URLs.
+    """Return the secrets among a program's arguments: values of secret flags, and those in URLs.
 
     >>> sorted(secrets_in_words(["--token", "hunter2hunter2", "http://u:urlpass99@host/?key=abcdefgh1"]))
     ['abcdefgh1', 'hunter2hunter2', 'urlpass99']
@@ -108,7 +108,10 @@ class Redactor:
         return bool(self.secrets)
 
     def found_in(self, text: str) -> bool:
-        """Whether `text` contains a secret. Searching for each secret is many times faster than the pattern."""
+        """Whether `text` contains a secret.
+
+        Searching for each secret is many times faster than the pattern.
+        """
         return any(form in text for form in self.forms)
 
     def text(self, text: str) -> str:
@@ -142,8 +145,8 @@ class Redactor:
 class TextRedactor:
     """Masks secrets in a text that arrives in pieces, also secrets that are split across pieces.
 
-    Text that could be the start of a secret is held back until the next piece or `flush`. The joined
-    output is always what `Redactor.text` returns for the whole text.
+    Text that could be the start of a secret is held back until the next piece or `flush`. The
+    joined output is always what `Redactor.text` returns for the whole text.
 
     >>> pieces = TextRedactor(Redactor(["hunter2hunter2"]))
     >>> pieces.feed("it is hunter2h"), pieces.feed("unter2!"), pieces.flush()
@@ -185,7 +188,7 @@ class TextRedactor:
         return self._redactor.text(held)
 
     def _safe_end(self, text: str, start: int) -> int:
-        """Return where the text from `start` on ends with the start of a secret; its end if it does not."""
+        """Return where a possible start of a secret begins at the end of the text, or its end."""
         size = len(text)
         for prefix in self._prefixes.get(text[-1:], ()):
             if text.endswith(prefix, start):

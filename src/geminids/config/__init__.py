@@ -1,4 +1,4 @@
-"""Load options from files, the environment and flags; and the schema for forms and the reference page.
+"""Load options, and provide their schema for forms and the reference page.
 
 Names load on first use, because `geminids run` imports this package.
 """

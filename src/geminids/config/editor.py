@@ -1,4 +1,7 @@
-"""Edit a configuration file: check the change first, keep comments and order, write the file atomically."""
+"""Edit a configuration file.
+
+Check the change first, keep comments and order, and write the file atomically.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,9 @@ _LONGEST_WAIT = 30.0
 
 
 def key_of(name: str) -> tuple[str, ...]:
-    """Split a name such as `gemini.model`, `model` or `permissions.shell` into its parts; raises `OptionsError`.
+    """Split a name such as `gemini.model` or `permissions.shell` into its parts.
+
+    Raises `OptionsError`.
 
     >>> key_of("gemini.env.LANG")
     ('env', 'LANG')
@@ -45,7 +50,10 @@ def key_of(name: str) -> tuple[str, ...]:
 
 
 def set_value(path: str, name: str, text: str, *, private: bool) -> None:
-    """Set a value from its text. Raises `OptionsError` if it is not valid, and then changes nothing."""
+    """Set a value from its text.
+
+    Raises `OptionsError` if it is not valid, and then changes nothing.
+    """
     key = key_of(name)
     value = _resolved(key, _parsed(text), "" if private else os.path.dirname(path))
 
@@ -124,7 +132,10 @@ def _parsed(text: str) -> Any:
 
 
 def _resolved(key: tuple[str, ...], value: Any, folder: str) -> Any:
-    """Resolve a path against the current folder. Store it relative to the project's folder if it is inside."""
+    """Resolve a path against the current folder.
+
+    Store it relative to the project's folder if it is inside.
+    """
     if len(key) > 1 or not field_named(key[0]).paths:
         return value
     absolute = from_folder(field_named(key[0]), value, os.getcwd())

@@ -1,7 +1,7 @@
 """The list of all option fields, for forms, flags, environment variables and the reference page.
 
-Names, types, defaults and descriptions come from the annotations of `Options`. The table here adds the
-group of a field, its flag, and whether a project's own file may set it.
+Names, types, defaults and descriptions come from the annotations of `Options`. The table here adds
+the group of a field, its flag, and whether a project's own file may set it.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ __all__ = ["GROUPS", "Field", "Kind", "Reach", "fields", "server_fields"]
 Kind = Literal["text", "path", "number", "choice", "flag", "list", "mapping"]
 
 Reach = Literal["free", "inside", "narrows", "power"]
-"""Whether the `geminids.toml` of an untrusted project may set a field: `free`, always; `inside`, only to a
-path in the project; `narrows`, only to a value that allows the agent less; `power`, never."""
+"""Whether the `geminids.toml` of an untrusted project may set a field: `free`, always; `inside`,
+only to a path in the project; `narrows`, only to a value that allows the agent less; `power`,
+never.
+"""
 
 GROUPS = ("Model", "Prompt", "Folder and session", "Permissions", "Tools", "Limits", "CLI and environment")
 
@@ -77,7 +79,8 @@ _TABLE: dict[str, dict[str, Any]] = dict(
             choices=("auto", "pro", "flash", "flash-lite"),
         ),
         _row(_MODEL, "effort", "free", "--effort", "LEVEL"),
-        # A template is part of the user's prompt and can include files with `@path`. Variables need a template.
+        # A template is part of the user's prompt and can include files with `@path`. Variables need
+        # a template.
         _row(_PROMPT, "template", "power", "--template", "TEXT|@FILE"),
         _row(_PROMPT, "variables", "power", "--var", "NAME=VALUE"),
         _row(_PROMPT, "instructions", "inside", "--instructions", "FILE", paths=True),
@@ -152,7 +155,8 @@ _TABLE: dict[str, dict[str, Any]] = dict(
         ),
         _row(_CLI, "env", "power", "--env", "NAME=VALUE", label="Variables of the CLI", secret=True),
         _row(_CLI, "env_file", "power", "--env-file", "FILE", paths=True),
-        # It could remove a variable with which the user configures the sandbox, the proxy or the gateway.
+        # It could remove a variable with which the user configures the sandbox, the proxy or the
+        # gateway.
         _row(_CLI, "env_only", "power", "--env-only", "NAME", commas=True),
         _row(_CLI, "gateway", "power", "--gateway", "WHEN"),
         _row(_CLI, "key_from", "power", "--key-from", "file:PATH|keyring:SERVICE/USER"),

@@ -53,7 +53,7 @@ class ConfigFile(msgspec.Struct, frozen=True):
         return os.path.dirname(self.path)
 
     def where(self, *keys: str) -> str:
-        """Return the path and line of a key, of the first key inside it, or of the nearest table around it."""
+        """Return the path and line of a key, of a key inside it, or of the table around it."""
         for size in range(len(keys), 0, -1):
             inside = [line for known, line in self.lines.items() if known[:size] == keys[:size]]
             if inside:
@@ -62,7 +62,7 @@ class ConfigFile(msgspec.Struct, frozen=True):
 
 
 def user_file(environ: Mapping[str, str]) -> str:
-    """Return the path of the user's file: `GEMINIDS_CONFIG`, or config.toml in the platform's config folder."""
+    """Return the user's file: `GEMINIDS_CONFIG`, or config.toml in the platform's folder."""
     if path := environ.get("GEMINIDS_CONFIG"):
         return os.path.abspath(path)
     if not sys.platform.startswith("linux"):
@@ -120,7 +120,10 @@ def read_config(path: str) -> ConfigFile | None:
 
 
 def _key_lines(text: str) -> dict[tuple[str, ...], int]:
-    """Return the line number of every table and of every key that starts a line. TOML parsers do not report it."""
+    """Return the line number of every table and of every key that starts a line.
+
+    TOML parsers do not report it.
+    """
     lines: dict[tuple[str, ...], int] = {}
     table: tuple[str, ...] = ()
     text = _LONG_STRING.sub(lambda string: "\n" * string[0].count("\n"), text)

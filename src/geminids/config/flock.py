@@ -1,4 +1,7 @@
-"""Lock a file for this process. The kernel releases the lock when the process dies; forked children do not keep it."""
+"""Lock a file for this process.
+
+The kernel releases the lock when the process dies; forked children do not keep it.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,12 @@ _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.0005, 0.05
 
 
 class FileLock:
-    """A file that this process has locked. `is_held` is false after `close`, and in forked children.
+    """A file that this process has locked.
 
-    Only the holder may remove the file, before it closes the lock. A lock is valid only while the path
-    still names the locked file, so two processes cannot hold the same path.
+    `is_held` is false after `close`, and in forked children.
+
+    Only the holder may remove the file, before it closes the lock. A lock is valid only while the
+    path still names the locked file, so two processes cannot hold the same path.
     """
 
     def __init__(self, fd: int) -> None:
@@ -29,7 +34,8 @@ class FileLock:
     def take(cls, file: Path, *, make: bool = True, wait: float = 0.0) -> FileLock | None:
         """Lock a file. Return None if another process still holds it after `wait` seconds.
 
-        Raises FileNotFoundError if the file does not exist; with `make`, if its folder does not exist.
+        Raises FileNotFoundError if the file does not exist; with `make`, if its folder does not
+        exist.
         """
         import fcntl  # not available on Windows
 

@@ -1,4 +1,7 @@
-"""Convert the values of a form or a TOML file to `Options`. Names may be in snake_case or camelCase."""
+"""Convert the values of a form or a TOML file to `Options`.
+
+Names may be in snake_case or camelCase.
+"""
 
 from __future__ import annotations
 
@@ -48,9 +51,9 @@ class Problem(msgspec.Struct, frozen=True):
 def build_config(form: Mapping[str, object]) -> Options:
     """Build options from the values of a form; raises one `OptionsError` with every problem.
 
-    Numbers, switches, lists (one item per line) and mappings (`NAME=value` lines) may be given as text.
-    Empty text means "not given". `maxTurns` also works for `max_turns`, and so do the names of the
-    Leadmetrics document (`promptTemplate`, ...).
+    Numbers, switches, lists (one item per line) and mappings (`NAME=value` lines) may be given as
+    text. Empty text means "not given". `maxTurns` also works for `max_turns`, and so do the names
+    of the Leadmetrics document (`promptTemplate`, ...).
 
     >>> build_config({"model": "flash", "timeoutSec": "120", "yolo": True}).timeout
     120.0
@@ -75,7 +78,7 @@ def build_config(form: Mapping[str, object]) -> Options:
 
 
 def validate_config(form: Mapping[str, object]) -> tuple[Problem, ...]:
-    """Return every problem of a form, with the name of its field; () if `build_config` would succeed.
+    """Return every problem of a form, with the name of its field.
 
     >>> [problem.name for problem in validate_config({"timeout": "soon", "modle": "pro"})]
     ['modle', 'timeout']
@@ -124,7 +127,9 @@ def nested(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_value(field: Field, raw: Any, *, commas: bool = False) -> Any:
-    """Convert a raw value to the type of its field, or `NOT_GIVEN`. `make_options` reports values that are not valid.
+    """Convert a raw value to the type of its field, or `NOT_GIVEN`.
+
+    `make_options` reports values that are not valid.
 
     `commas`: lists that are given as text are separated by commas.
     """

@@ -1,4 +1,4 @@
-"""Load options from flags, the environment, the project's file and the user's file, in this order of precedence."""
+"""Load options from flags, environment, project file and user file, in this precedence."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ _WORDS = ("user", "isolated")
 
 
 class Loaded(msgspec.Struct, frozen=True):
-    """The options, the origin of each value that is not a default, and warnings about ignored values.
+    """The options, where each non-default value comes from, and warnings.
 
-    The keys of `origins` are fields (`model`, `permissions.shell`) and entries of mappings (`env.NAME`).
+    The keys of `origins` are fields (`model`, `permissions.shell`) and entries of mappings
+    (`env.NAME`).
     """
 
     options: Options
@@ -53,10 +54,13 @@ def load_options(
     flags: Mapping[str, object] | None = None,
     config: bool = True,
 ) -> Loaded:
-    """Load options as `geminids run` does; raises one `OptionsError` with every problem and its origin.
+    """Load options as `geminids run` does.
 
-    `flags` are fields of the options and override everything else. `config=False` reads no files. The
-    search for the project's file starts in `cwd`, or in the `cwd` of the options, and goes upwards.
+    Raises one `OptionsError` with every problem and its origin.
+
+    `flags` are fields of the options and override everything else. `config=False` reads no files.
+    The search for the project's file starts in `cwd`, or in the `cwd` of the options, and goes
+    upwards.
     """
     environ = os.environ if environ is None else environ
     loading = _Loading(environ)

@@ -20,9 +20,9 @@ _IGNORED = ("description", "type", "name", "disabled", "trust")
 
 
 def servers_of(text: str) -> dict[str, McpServer]:
-    """Parse a value of `--mcp`: `NAME=COMMAND`, `NAME=https://...`, `NAME=JSON`, JSON, or a JSON file.
+    """Parse a value of `--mcp`; raises `ValueError`.
 
-    Raises `ValueError`.
+    It is `NAME=COMMAND`, `NAME=https://...`, `NAME=JSON`, JSON, or a JSON file.
 
     >>> servers_of("files=npx -y some-server /data")["files"].args
     ('-y', 'some-server', '/data')

@@ -10,8 +10,8 @@ import msgspec
 
 __all__ = ["SOURCE", "Places", "private_dir", "write_private"]
 
-# Names the user's home for runs that a tool of another run starts. It begins with GEMINI_CLI_, like the marker of
-# processes: the CLI removes other variables from the environment of its tools.
+# Names the user's home for runs that a tool of another run starts. It begins with GEMINI_CLI_, like
+# the marker of processes: the CLI removes other variables from the environment of its tools.
 SOURCE = "GEMINI_CLI_GEMINIDS_SOURCE"
 
 

@@ -51,13 +51,18 @@ def restrain(
 
 
 def _both(value: tuple[str, ...], before: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Combine two `only_tools` lists. Return the tools in both; if there are none, deny all of them."""
+    """Combine two `only_tools` lists.
+
+    Return the tools in both; if there are none, deny all of them.
+    """
     both = tuple(tool for tool in before if tool in value)
     return (both, ()) if both else (before, before)
 
 
 def may_set(field: Field, value: Any, below: Any, folder: str) -> bool:
-    """Whether an untrusted project may set `field` to `value`. `below` is the value without the project.
+    """Whether an untrusted project may set `field` to `value`.
+
+    `below` is the value without the project.
 
     A value of the wrong type passes: the validation of the options refuses it, with its line.
     """

@@ -13,10 +13,12 @@ __all__ = ["ConfigField", "config_fields", "json_schema", "reference_page"]
 
 
 class ConfigField(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """A field of a form. `secret`: do not show its values. `fields`: the fields of an entry of a mapping.
+    """A field of a form.
 
-    The `choices` of a `text` are suggestions; a `choice` accepts no other values. `min` and `max` are
-    inclusive; with `exclusive_min`, the value must be above `min`.
+    `secret`: do not show its values. `fields`: the fields of an entry of a mapping.
+
+    The `choices` of a `text` are suggestions; a `choice` accepts no other values. `min` and `max`
+    are inclusive; with `exclusive_min`, the value must be above `min`.
     """
 
     name: str

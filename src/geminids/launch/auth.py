@@ -13,7 +13,7 @@ AuthMode = Literal["key", "vertex", "account", "adc", "other", "none"]
 
 
 class Auth(msgspec.Struct, frozen=True):
-    """A sign-in: its mode, where it comes from, and the value to write as `security.auth.selectedType`.
+    """A sign-in: its mode, its source, and the value for `security.auth.selectedType`.
 
     If `selected_type` is None, the setting stays as it is.
     """
@@ -41,9 +41,9 @@ def choose_auth(
     `workspace_type` is the sign-in that a trusted folder's settings select. It wins, because in the
     CLI these settings override all others.
 
-    The CLI itself prefers the user's settings to the environment. We do not: a key in the environment
-    was set for this process. Without `selectedType`, a run with GOOGLE_GEMINI_BASE_URL exits with 41
-    whatever key it has (validateNonInterActiveAuth.ts does not know `gateway`).
+    The CLI itself prefers the user's settings to the environment. We do not: a key in the
+    environment was set for this process. Without `selectedType`, a run with GOOGLE_GEMINI_BASE_URL
+    exits with 41 whatever key it has (validateNonInterActiveAuth.ts does not know `gateway`).
     """
     if workspace_type:
         return Auth(_MODES.get(workspace_type, "other"), "the folder's settings, security.auth.selectedType")

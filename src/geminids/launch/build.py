@@ -14,8 +14,8 @@ from geminids.options import Options
 __all__ = ["build_headless", "build_warm"]
 
 _SKIP_TRUST = "--skip-trust"
-# Variables of one terminal or one point in time. Warm processes outlive both: drop the variables, so
-# that plans that differ only in them can share a process.
+# Variables of one terminal or one point in time. Warm processes outlive both: drop the variables,
+# so that plans that differ only in them can share a process.
 _TRANSIENT = (
     "_",
     "COLUMNS",
@@ -46,7 +46,8 @@ _TRANSIENT = (
 def build_headless(context: Context, endpoint: Endpoint | None, *, resumed: Path | None = None) -> Plan:
     """Build the plan of a headless run.
 
-    `endpoint` is the gateway's, or None on a direct route. `resumed` is the file of the resumed session.
+    `endpoint` is the gateway's, or None on a direct route. `resumed` is the file of the resumed
+    session.
     """
     message = context.message
     assert message is not None, "prepared without a prompt"
@@ -82,10 +83,10 @@ def build_warm(context: Context, endpoint: Endpoint | None) -> WarmPlan:
     """Build the plan of a warm session and of the process that serves it."""
     settings = context.settings
     env = {name: value for name, value in _environment(context, endpoint).items() if name not in _TRANSIENT}
-    # Every session/new loads the settings of its folder. Headless runs use `--skip-trust`; here that
-    # trust would also load the repository's settings (acpSessionManager.ts). So trust the folder only
-    # if nothing in it would take effect. In an untrusted folder, `default` is the only approval mode:
-    # `prepare` refuses the others.
+    # Every session/new loads the settings of its folder. Headless runs use `--skip-trust`; here
+    # that trust would also load the repository's settings (acpSessionManager.ts). So trust the
+    # folder only if nothing in it would take effect. In an untrusted folder, `default` is the only
+    # approval mode: `prepare` refuses the others.
     if not context.options.trust_workspace and not any(map(takes_effect_if_trusted, settings.neutralised)):
         env[TRUST_WORKSPACE] = "true"
     return WarmPlan(

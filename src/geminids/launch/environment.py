@@ -1,4 +1,4 @@
-"""The environment of the CLI, from this process, the env file and the options; and a reader of `.env` files."""
+"""Build the environment of the CLI, and read `.env` files."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _unquoted(value: str) -> str:
 def base_environment(
     environ: Mapping[str, str], options: Options, from_file: Mapping[str, str]
 ) -> dict[str, str]:
-    """Merge the variables of this process (filtered by `env_only`), of the env file and of the options."""
+    """Merge the variables of this process, of the env file and of the options. Apply `env_only`."""
     if options.env_only is not None:
         named = {*options.env_only, *_NEEDED}
         environ = {name: value for name, value in environ.items() if name in named or name.startswith(_OURS)}
@@ -81,7 +81,8 @@ def base_environment(
 def headless_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """Add the variables that every run needs."""
     ours = {
-        # Run the CLI as one process: its launcher swallows signals, and killing it orphans the agent (#25590).
+        # Run the CLI as one process: its launcher swallows signals, and killing it orphans the
+        # agent (#25590).
         "GEMINI_CLI_NO_RELAUNCH": "true",
         # Otherwise a login asks for consent on stdout and waits on stdin.
         "NO_BROWSER": "true",
@@ -90,7 +91,10 @@ def headless_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def telemetry_environment(outfile: str) -> dict[str, str]:
-    """Return variables that make the CLI write telemetry to a file. As settings, each run would need its own home."""
+    """Return variables that make the CLI write telemetry to a file.
+
+    As settings, each run would need its own home.
+    """
     return {
         "GEMINI_TELEMETRY_ENABLED": "true",
         "GEMINI_TELEMETRY_TARGET": "local",
@@ -110,8 +114,8 @@ _BLANK = "\t\n\v\f\r \u00a0\u1680\u2028\u2029\u202f\u205f\u3000\ufeff" + "".join
     map(chr, range(0x2000, 0x200B))
 )
 _BEGIN, _END = r"(?:\A|(?<=[\n\r\u2028\u2029]))", r"(?=[\n\r\u2028\u2029]|\Z)"
-# The expression of dotenv (lib/main.js, LINE): a name, `=` (or `: `), a value in quotes or up to a comment.
-# It is compiled on first use, because most folders have no such file.
+# The expression of dotenv (lib/main.js, LINE): a name, `=` (or `: `), a value in quotes or up to a
+# comment. It is compiled on first use, because most folders have no such file.
 _LINE = (
     rf"""{_BEGIN}{_S}*(?:export{_S}+)?([\w.-]+)(?:{_S}*={_S}*?|:{_S}+?)"""
     rf"""({_S}*'(?:\\'|[^'])*'|{_S}*"(?:\\"|[^"])*"|{_S}*`(?:\\`|[^`])*`|[^#\r\n]+)?"""
@@ -145,6 +149,7 @@ def names_in(text: str) -> tuple[str, ...]:
     >>> names_in('A = "\\nB=2\\n"')
     ('A', 'B')
     """
-    # Collapse whitespace (as JavaScript defines it) first, so that the search takes linear and not quadratic time.
+    # Collapse whitespace (as JavaScript defines it) first, so that the search takes linear and not
+    # quadratic time.
     text = re.sub(r"[\s\ufeff]+", lambda run: " " if _LINE_ENDS.isdisjoint(run[0]) else "\n", text)
     return tuple(dict.fromkeys(match[1] for match in re.finditer(_NAME, text, re.MULTILINE)))

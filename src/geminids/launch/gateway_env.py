@@ -1,4 +1,7 @@
-"""The environment of a CLI that uses the gateway: the run's token replaces credentials, proxies are bypassed."""
+"""Build the environment of a CLI that uses the gateway.
+
+The run's token replaces credentials, and loopback bypasses proxies.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,16 @@ from geminids.gateway.route import Route
 __all__ = ["NO_KEY", "PLACEHOLDER", "Endpoint", "bypass_proxies", "gateway_environment"]
 
 NO_KEY = "geminids-holds-the-key"
-"""The value of the key variable in processes where each session gets its own token. It authorizes nothing."""
+"""The value of the key variable in processes where each session gets its own token.
+
+It authorizes nothing.
+"""
 
 _LOOPBACK = ("127.0.0.1", "localhost")
 _SHORTEST = 8
 _PROXIES = ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy")
-# Variables that choose a sign-in, hold a key or name the address of an API. A run gets only those it needs.
+# Variables that choose a sign-in, hold a key or name the address of an API. A run gets only those
+# it needs.
 _SIGN_IN = (
     "GEMINI_API_KEY",
     "GOOGLE_API_KEY",
@@ -26,7 +33,8 @@ _SIGN_IN = (
     "GOOGLE_GEMINI_BASE_URL",
     "GOOGLE_VERTEX_BASE_URL",
 )
-# Variables with the machine's Google credentials. The gateway uses them; the CLI and its tools do not need them.
+# Variables with the machine's Google credentials. The gateway uses them; the CLI and its tools do
+# not need them.
 _MACHINE_CREDENTIALS = (
     "GOOGLE_APPLICATION_CREDENTIALS",
     "GOOGLE_CLOUD_ACCESS_TOKEN",
@@ -56,9 +64,10 @@ PLACEHOLDER = Endpoint("http://127.0.0.1:<port>", NO_KEY)
 def gateway_environment(
     env: Mapping[str, str], route: Route, endpoint: Endpoint, *, blank: bool = False
 ) -> dict[str, str]:
-    """Add the gateway's address and the run's token to `env`, and remove every variable with a real key.
+    """Add the gateway's address and the run's token to `env`, and remove real keys.
 
-    `blank`: set removed variables to "", because the CLI takes unset ones from a trusted folder's `.env`.
+    `blank`: set removed variables to "", because the CLI takes unset ones from a trusted folder's
+    `.env`.
 
     >>> key = Route(kind="gateway", sign_in="api_key", key="AIza-k3y")
     >>> gateway_environment({"GEMINI_API_KEY": "AIza-k3y", "COPY": "--key=AIza-k3y"}, key, Endpoint("http://x", "t"))
@@ -98,12 +107,18 @@ def _variables(route: Route, endpoint: Endpoint) -> dict[str, str]:
 
 
 def _holds(text: str, key: str) -> bool:
-    """Whether `text` contains the key. A key of a few letters must be equal: it could be part of PATH by chance."""
+    """Whether `text` contains the key.
+
+    A key of a few letters must be equal: it could be part of PATH by chance.
+    """
     return text == key or (len(key) >= _SHORTEST and key in text)
 
 
 def bypass_proxies(env: Mapping[str, str]) -> dict[str, str]:
-    """Exclude loopback from the proxies, for the CLI's requests to the gateway. Tools still use the proxies."""
+    """Exclude loopback from the proxies, for the CLI's requests to the gateway.
+
+    Tools still use the proxies.
+    """
     if not any(env.get(name) for name in _PROXIES):
         return dict(env)
     # The CLI prefers NO_PROXY (even an empty one) to no_proxy; other programs prefer no_proxy.

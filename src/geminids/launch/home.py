@@ -1,4 +1,4 @@
-"""Private homes: the CLI reads our settings from there, and still stores its sessions in the user's home."""
+"""Private homes: the CLI reads our settings there, and stores sessions in the user's home."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ __all__ = [
 
 
 def skill_links(home: Path, folders: Sequence[str]) -> dict[str, str]:
-    """Return links (path in the private home: target) for these skills and the user's own; {} without `folders`.
+    """Return links (path in the private home: target) for these skills and the user's own.
 
+    Without `folders`, there are no links: the home links the user's folder of skills as a whole.
     If two skills have the same name, the later folder wins, and every folder wins over the user's
     skill. The other skill gets no link, because the CLI would choose between them by its own rules.
     Raises `Refused` if a folder has no skill.
@@ -80,14 +81,18 @@ def _entries(folder: Path) -> list[str]:
 
 
 def _unused_path(folder: str, taken: dict[str, str]) -> str:
-    """Return an unused path named after the folder. The CLI ignores hidden folders and node_modules."""
+    """Return an unused path named after the folder.
+
+    The CLI ignores hidden folders and node_modules.
+    """
     name = os.path.basename(folder).lstrip(".") or "skill"
     paths = (f".gemini/skills/{name}{more}" for more in ("", *(f"-{n}" for n in range(2, len(taken) + 4))))
     return next(path for path in paths if path not in taken and not path.endswith("/node_modules"))
 
 
-# Contents of the user's `.gemini` that a run uses. They are linked and not copied, so that a login that
-# the CLI refreshes is refreshed for the user too. Never link settings.json, trustedFolders.json, projects.json.
+# Contents of the user's `.gemini` that a run uses. They are linked and not copied, so that a login
+# that the CLI refreshes is refreshed for the user too. Never link settings.json,
+# trustedFolders.json, projects.json.
 _LINKED = (
     "skills",
     "extensions",
@@ -122,15 +127,15 @@ class SourceHome(msgspec.Struct, frozen=True):
 
 
 def source_home(home: str, environ: Mapping[str, str], places: Places) -> SourceHome:
-    """Find the home: `user` is the user's own, `isolated` has nothing of the user's, else `home` is a path.
+    """Find the home: the user's own, an isolated one without the user's files, or a path.
 
     Raises SettingsProblem if its settings.json cannot be read: the CLI would refuse it too.
     """
     if home == "isolated":
         return SourceHome("isolated", places.homes / "isolated", {})
     if home == "user":
-        # If a tool of another run started this one, GEMINI_CLI_HOME is that run's private home, with that
-        # run's settings. SOURCE names the user's home.
+        # If a tool of another run started this one, GEMINI_CLI_HOME is that run's private home,
+        # with that run's settings. SOURCE names the user's home.
         named = environ.get(SOURCE) or environ.get("GEMINI_CLI_HOME") or environ.get("HOME")
         path = Path(named or os.path.expanduser("~")).absolute()
     else:
@@ -171,8 +176,8 @@ def plan_home(
 
     `skills` comes from `skill_links`. `hides_key`: do not link files that may contain the API key.
 
-    The name of the home is a hash of its contents: runs with the same settings share a home, and runs
-    with different settings do not.
+    The name of the home is a hash of its contents: runs with the same settings share a home, and
+    runs with different settings do not.
     """
     without = _WITH_KEYS if hides_key else ()
     contents = (
@@ -242,7 +247,10 @@ def secrets_in_files(source: SourceHome, cwd: str) -> frozenset[str]:
 
 
 def regular_text(file: Path) -> str | None:
-    """Return the text of a regular file, else None. Reading another kind, such as a FIFO, could block forever."""
+    """Return the text of a regular file, else None.
+
+    Reading another kind, such as a FIFO, could block forever.
+    """
     try:
         return file.read_text("utf-8", "replace") if file.is_file() else None
     except OSError:
@@ -265,14 +273,15 @@ def _mcp_variables(settings: Settings) -> dict[str, str]:
 def _digest(text: str) -> str:
     """Hash the contents of a home for its name.
 
-    Not with hashlib: it loads OpenSSL, which delays the spawn by 16 ms, and this hash need not be secure.
+    Not with hashlib: it loads OpenSSL, which delays the spawn by 16 ms, and this hash need not be
+    secure.
     """
     data = text.encode("utf-8", "surrogateescape")
     return f"{zlib.crc32(data):08x}{zlib.crc32(data[::-1]):08x}"
 
 
 def _context_files(folder: Path) -> list[str]:
-    """Return the Markdown files in a folder: GEMINI.md and other names that `context.fileName` may have."""
+    """Return the Markdown files in a folder: `context.fileName` may name any of them."""
     try:
         return [name for name in os.listdir(folder) if name.endswith(".md")]
     except OSError:

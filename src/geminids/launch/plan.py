@@ -63,7 +63,10 @@ class WarmPlan(msgspec.Struct, frozen=True, kw_only=True):
     env: dict[str, str]
     cwd: str
     mode: str
-    """The session's mode. For `auto_edit` it is `default` with extra rules, because `autoEdit` never asks."""
+    """The session's mode.
+
+    For `auto_edit` it is `default` with extra rules, because `autoEdit` never asks.
+    """
     model: str | None
     gemini: Gemini
     auth: Auth

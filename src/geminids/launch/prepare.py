@@ -60,7 +60,10 @@ class PromptMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Context(msgspec.Struct, frozen=True, kw_only=True):
-    """The input of a plan. `route` says how requests reach the API; `env` has no gateway variables yet."""
+    """The input of a plan.
+
+    `route` says how requests reach the API; `env` has no gateway variables yet.
+    """
 
     options: Options
     places: Places
@@ -75,7 +78,7 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     settings: RunSettings
     home: home.PrivateHome
     policies: tuple[str, ...]
-    """All policy files: ours in the private home, and the user's, because `--policy` replaces those."""
+    """Our policy files and the user's, because `--policy` replaces those."""
     secrets: frozenset[str]
     session_id: str | None = None
     message: PromptMessage | None = None
@@ -110,7 +113,8 @@ def prepare(
         env = environment.offline_environment(env)
     gemini = _find_gemini(options, env, places)
     _check_release(gemini)
-    # Resolve links, as Node does: otherwise we would look for the parent folders in the wrong place.
+    # Resolve links, as Node does: otherwise we would look for the parent folders in the wrong
+    # place.
     cwd = os.path.realpath(options.cwd)
     try:
         source = home.source_home(options.home, env, places)
@@ -195,7 +199,8 @@ def why_not_warm(options: Options) -> str | None:
 
 def takes_effect_if_trusted(item: WorkspaceItem) -> bool:
     """Whether an item of the folder would take effect in a warm session that trusts the folder."""
-    # A setting and our own variables make the CLI ignore `.env`; nothing makes it ignore `.gemini/.env`.
+    # A setting and our own variables make the CLI ignore `.env`; nothing makes it ignore
+    # `.gemini/.env`.
     return item.kind != "env file" or ".gemini" in item.file
 
 
@@ -254,7 +259,7 @@ def _untrusted_skills(cwd: str, source: home.SourceHome, places: Places) -> tupl
 
 
 def _check_trust(options: Options, settings: RunSettings) -> None:
-    """Refuse an approval mode that a warm session does not have: an untrusted folder allows only `default`."""
+    """Refuse approval modes other than `default` for a warm session in an untrusted folder."""
     if options.trust_workspace or options.approval == "default":
         return
     if any(map(takes_effect_if_trusted, settings.neutralised)):
@@ -328,8 +333,9 @@ def _check_command(text: str, settings: RunSettings) -> None:
 def _normalized(command: str) -> str:
     """Map names that the CLI treats as the same command to one text.
 
-    The CLI replaces special characters and shortens long parts. If the user has a command of the same
-    name, it puts `workspace.` before the folder's (FileCommandLoader.ts, SlashCommandResolver.ts).
+    The CLI replaces special characters and shortens long parts. If the user has a command of the
+    same name, it puts `workspace.` before the folder's (FileCommandLoader.ts,
+    SlashCommandResolver.ts).
     """
     parts = (part if len(part) <= 50 else f"{part[:47]}..." for part in command.split(":"))
     return "".join(c if c.isalnum() and c.isascii() else "_" for c in ":".join(parts))

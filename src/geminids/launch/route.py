@@ -1,6 +1,6 @@
-"""Decide how the requests of a run reach the API: through the gateway, directly, or not at all. Pure.
+"""Decide how the requests of a run reach the API: through the gateway, directly, or not at all.
 
-A run, `--dry-run` and `geminids doctor` call the same function.
+The functions are pure. A run, `--dry-run` and `geminids doctor` call the same function.
 """
 
 from __future__ import annotations
@@ -36,8 +36,9 @@ def decide_route(
 ) -> Route:
     """Decide the route of a run.
 
-    `env` is the environment in which the sign-in `auth` was found. `settings` are those that the CLI
-    will read. `budget`: the run shares a budget with others. `replayed`: the API of a replayed cassette.
+    `env` is the environment in which the sign-in `auth` was found. `settings` are those that the
+    CLI will read. `budget`: the run shares a budget with others. `replayed`: the API of a replayed
+    cassette.
     """
     in_container = uses_container(settings, env)
     if options.offline or options.replay is not None:
@@ -106,7 +107,8 @@ def _by_key(options: Options, env: Mapping[str, str], needed: str | None) -> Rou
         )
     if key is None and options.key_from is None:
         return _direct(needed, "the API key is in the CLI's own store, which only the CLI can read", _SET_KEY)
-    # With the placeholder, the base URL is that of the outer chat's gateway, which accepts only its own tokens.
+    # With the placeholder, the base URL is that of the outer chat's gateway, which accepts only its
+    # own tokens.
     base_url = None if key == NO_KEY else env.get("GOOGLE_GEMINI_BASE_URL")
     return Route(
         kind="gateway",

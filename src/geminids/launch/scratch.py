@@ -16,9 +16,11 @@ from geminids.config.paths import Places, private_dir
 __all__ = ["Scratch", "StagedFiles", "name_elsewhere", "new_scratch_name", "sweep"]
 
 _PREFIX = "run-"
-# Locked while the host process lives. A sweep checks this lock and not a pid, which could be reused.
+# Locked while the host process lives. A sweep checks this lock and not a pid, which could be
+# reused.
 _LOCK = "lock"
-# Lists folders outside the scratch folder, each ended by a NUL. An entry is written before its folder is created.
+# Lists folders outside the scratch folder, each ended by a NUL. An entry is written before its
+# folder is created.
 _ELSEWHERE = "elsewhere"
 _SWEEP_TIMEOUT = 5.0
 
@@ -112,7 +114,9 @@ def _write_new(file: Path, data: bytes) -> None:
 
 
 def sweep(places: Places) -> int:
-    """Remove the folders of dead processes and return their number. Costs one listing if there are none.
+    """Remove the folders of dead processes and return their number.
+
+    Costs one listing if there are none.
 
     >>> sweep(Places(Path("/no/such/place")))
     0
@@ -174,7 +178,10 @@ def _remove(folder: Path) -> None:
 
 
 def _folders_elsewhere(folder: Path) -> list[Path]:
-    """Return the recorded folders outside this one. Ignore paths whose name is not that of this run."""
+    """Return the recorded folders outside this one.
+
+    Ignore paths whose name is not that of this run.
+    """
     try:
         record = (folder / _ELSEWHERE).read_bytes()
     except OSError:

@@ -53,7 +53,10 @@ def find_sign_in(
     *,
     budget: bool = False,
 ) -> SignIn:
-    """Find the sign-in and route. Variables of the user's `.env`, and of a trusted folder's, are added to `env`."""
+    """Find the sign-in and route.
+
+    Variables of the user's `.env`, and of a trusted folder's, are added to `env`.
+    """
     file, variables = nearest_dotenv(Path(cwd), source.path, trusted=False)
     only = options.env_only
     variables = {name: value for name, value in variables.items() if only is None or name in only}
@@ -88,7 +91,7 @@ def find_sign_in(
 
 
 def nearest_dotenv(cwd: Path, home: Path, *, trusted: bool) -> tuple[Path | None, dict[str, str]]:
-    """Return the nearest `.env` file, which the CLI reads (settings.ts, findEnvFile), and its variables.
+    """Return the `.env` file that the CLI reads (settings.ts, findEnvFile) and its variables.
 
     Files in the folder and above it count only if the folder is `trusted`.
     """

@@ -25,7 +25,7 @@ _HOOK_SWITCHES = ("enabled", "disabled", "notifications")
 
 
 class WorkspaceItem(msgspec.Struct, frozen=True):
-    """A hook, MCP server, setting, env file or the like in the folder: its kind, its name and its file."""
+    """An item of the folder, such as a hook or MCP server: its kind, its name and its file."""
 
     kind: str
     name: str
@@ -56,7 +56,7 @@ def read_workspace(
     *,
     further: Sequence[str] = (),
 ) -> Workspace:
-    """Read the `.gemini`, `.agents` and `.env` of a folder; raises `WorkspaceProblem` if that is impossible.
+    """Read the `.gemini`, `.agents` and `.env` of a folder; raises `WorkspaceProblem`.
 
     `home` is the user's home. Its own files are trusted, also if the folder is in it or is the home
     itself. `context_files` are the names of context files: the CLI still reads them as text for the
@@ -145,7 +145,10 @@ def _leaves(path: str, value: Any) -> Iterator[str]:
 
 
 def _hooks(settings: Settings) -> Iterator[tuple[str, str]]:
-    """Yield event and name of every hook. A hook without a name is named by its command (hookRegistry.ts)."""
+    """Yield event and name of every hook.
+
+    A hook without a name is named by its command (hookRegistry.ts).
+    """
     hooks = settings.get("hooks")
     for event, groups in hooks.items() if isinstance(hooks, dict) else ():
         for group in groups if isinstance(groups, list) else ():
@@ -157,7 +160,7 @@ def _hooks(settings: Settings) -> Iterator[tuple[str, str]]:
 
 
 def _env_files(folder: Path, home: Path) -> Iterator[Path]:
-    """Yield the env files that the CLI would read, from the folder upwards, but not those in the home."""
+    """Yield the env files that the CLI would read, from the folder upwards, except the home's."""
     for parent in (folder, *folder.parents):
         if _is_same(parent, home):
             continue
@@ -167,7 +170,7 @@ def _env_files(folder: Path, home: Path) -> Iterator[Path]:
 
 
 def _google_names(file: Path) -> str:
-    """Name the Gemini and Google variables of an env file, so that users see why their key is not used."""
+    """List the Gemini and Google variables of an env file. Users see why their key is not used."""
     names = [name for name in names_in(_text(file)) if name.startswith(("GEMINI_", "GOOGLE_"))]
     return f"with {', '.join(names)}" if names else ""
 
@@ -209,7 +212,10 @@ def _entries(folder: Path, suffixes: tuple[str, ...] | None) -> tuple[str, ...]:
 
 
 def _commands(folder: Path) -> tuple[str, ...]:
-    """Return the names of slash commands. Folders are part of the name: `git/commit.toml` is /git:commit."""
+    """Return the names of slash commands.
+
+    Folders are part of the name: `git/commit.toml` is /git:commit.
+    """
     commands: list[str] = []
     # Follow links, as the CLI does. The limit stops a walk through a link to `/`.
     for count, (path, _, names) in enumerate(os.walk(folder, followlinks=True)):
@@ -246,17 +252,17 @@ class WorkspaceOverrides(msgspec.Struct, frozen=True, kw_only=True):
     drop: tuple[str, ...] = ()
     env: dict[str, str] = {}
     blank: tuple[str, ...] = ()
-    """Variables to set to "" if they are unset: the CLI never overwrites an existing variable by a `.env`."""
+    """Variables to set to "" if unset: a `.env` never overwrites an existing variable."""
     flags: tuple[str, ...] = ()
 
 
 def ignore_workspace(
     workspace: Workspace, release: Release, users: Settings, environ: Mapping[str, str]
 ) -> WorkspaceOverrides:
-    """Return how to make the CLI ignore the workspace; raises `WorkspaceProblem` if that is impossible.
+    """Return how to make the CLI ignore the workspace; raises `WorkspaceProblem`.
 
-    `users` are the user's settings merged with those of this run. `environ` is the environment of the
-    run before the gateway's variables.
+    `users` are the user's settings merged with those of this run. `environ` is the environment of
+    the run before the gateway's variables.
     """
     if environ.get("CLOUD_SHELL") == "true" and "GOOGLE_CLOUD_PROJECT" in workspace.env_names:
         # In Cloud Shell, the file overrides the environment for this one name (settings.ts,
@@ -274,9 +280,10 @@ def ignore_workspace(
         settings["skills"] = {"disabled": [*_list(users, "skills.disabled"), *workspace.skills]}
     names = workspace.env_names
     if release.ignores_local_env and _value(workspace.settings, "advanced.ignoreLocalEnv") is None:
-        # Blank as few names as possible: a program of the repository that reads the same `.env` would use
-        # our empty value. (The CLI caches settings for 10 s. If the repository sets ignoreLocalEnv and the
-        # start is slower, the second read uses the repository's value: then blank all names.)
+        # Blank as few names as possible: a program of the repository that reads the same `.env`
+        # would use our empty value. (The CLI caches settings for 10 s. If the repository sets
+        # ignoreLocalEnv and the start is slower, the second read uses the repository's value: then
+        # blank all names.)
         names = (*workspace.gemini_env_names, *(name for name in names if name in _STILL_READ))
     return WorkspaceOverrides(settings=settings, drop=_TRUSTING, blank=names, flags=("--skip-trust",))
 

@@ -14,7 +14,9 @@ __all__ = ["write"]
 
 
 def write(plan: Plan | WarmPlan) -> Scratch:
-    """Write the private home and the files of the run. Return the scratch folder; the caller closes it.
+    """Write the private home and the files of the run.
+
+    Return the scratch folder; the caller closes it.
 
     Raises `Refused`, after removing the scratch folder.
     """

@@ -18,10 +18,12 @@ Names = tuple[str, ...]
 
 
 class Permissions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Permissions by capability, and by name for tools, commands and servers. None leaves it to `approval`.
+    """Permissions by capability, and by name for tools, commands and servers.
 
-    A deny overrides an allow, the user's own policies override an allow, and `plan` mode overrides every
-    allow of `file_write` and `shell`. Without someone to ask, `ask` denies, with a reason.
+    None leaves it to `approval`.
+
+    A deny overrides an allow, the user's own policies override an allow, and `plan` mode overrides
+    every allow of `file_write` and `shell`. Without someone to ask, `ask` denies, with a reason.
 
     >>> Permissions(shell="deny", allow_tools=("write_file",)).shell
     'deny'

@@ -25,7 +25,9 @@ _LONGEST = 200
 
 
 def make_options(options: Options | None = None, /, **fields: Any) -> Options:
-    """Merge `fields` over `options` and validate the result; raises one `OptionsError` with every problem.
+    """Merge `fields` over `options` and validate the result.
+
+    Raises one `OptionsError` with every problem.
 
     >>> make_options(Options(model="pro"), timeout=5).timeout
     5
@@ -56,7 +58,10 @@ def _plain(value: Any) -> Any:
 
 
 def _redacted(problems: list[tuple[str, str]], options: Options) -> list[tuple[str, str]]:
-    """Mask secrets in the problems, then shorten them. The redactor would not recognise half a secret."""
+    """Mask secrets in the problems, then shorten them.
+
+    The redactor would not recognise half a secret.
+    """
     env = options.env if isinstance(options.env, Mapping) else {}
     own = {str(name): value for name, value in env.items() if isinstance(value, str)}
     redactor = Redactor(secrets_of({**os.environ, **own}))

@@ -7,7 +7,8 @@ import re
 
 __all__ = ["allowed_begin", "build_file_pattern", "denied_begin", "is_build_file"]
 
-# Characters with which a command can run another command, write a file or expand. Quotes and `~` are harmless.
+# Characters with which a command can run another command, write a file or expand. Quotes and `~`
+# are harmless.
 _META = frozenset("\n\r\0;&|<>$`(){}*?[]!#\\")
 _PARTS = re.compile(r"[;&|\n\r(){}`'\"]+|\$\(")
 
@@ -25,7 +26,9 @@ _BUILD_ENDS = (".bzl", ".bazel", ".bzlmod", ".mk", ".cmake")
 
 
 def allowed_begin(command: str, allowed: tuple[str, ...]) -> str | None:
-    """Return the entry of `allowed` that the command starts with, word by word. None if it is not a simple command.
+    """Return the entry of `allowed` that the command starts with, word by word.
+
+    None if it is not a simple command.
 
     >>> allowed_begin("git status --short", ("git status",)), allowed_begin("git status; rm x", ("git status",))
     ('git status', None)
@@ -37,9 +40,9 @@ def allowed_begin(command: str, allowed: tuple[str, ...]) -> str | None:
 
 
 def denied_begin(command: str, denied: tuple[str, ...]) -> str | None:
-    """Return the entry of `denied` that a part of the command starts with, also if the program has a path.
+    """Return the entry of `denied` that a part of the command starts with.
 
-    It may match too much, but never too little.
+    The program may have a path. It may match too much, but never too little.
 
     >>> denied_begin("ls && /bin/rm -rf x", ("rm -r",)), denied_begin("rmdir x", ("rm",))
     ('rm -r', None)
@@ -73,7 +76,10 @@ def is_build_file(path: str) -> bool:
 
 
 def build_file_pattern() -> str:
-    """`is_build_file` as a regular expression for a call's arguments. The engine accepts no repeated groups."""
+    """`is_build_file` as a regular expression for a call's arguments.
+
+    The engine accepts no repeated groups.
+    """
     names = "|".join(map(re.escape, sorted(_BUILD_FILES)))
     ends = "|".join("".join(f"[{c}{c.upper()}]" for c in end) for end in _BUILD_ENDS)
     return rf'"file_path":"(?:|[^"]*[/\\])(?:{names}|(?:Docker|Container)file\.[^"]*|[^"]*(?:{ends}))"'

@@ -1,8 +1,8 @@
 """Translate permissions into rules of the CLI's policy engine.
 
 Our rules and the user's own are in the same tier, where the matching rule with the highest priority
-decides: first our denies, then the user's rules, then our allows. So a caller can deny what the user
-allows, but can allow only what no rule of the user covers.
+decides: first our denies, then the user's rules, then our allows. So a caller can deny what the
+user allows, but can allow only what no rule of the user covers.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
     priority: int
     modes: tuple[Approval, ...] = ()
     arguments: str | None = None
-    """A regular expression for the call's arguments, which the engine writes as JSON with sorted keys."""
+    """A regular expression for the arguments, which the engine writes as JSON with sorted keys."""
     redirection: bool = False
     server: str | None = None
     agent: str | None = None
@@ -63,12 +63,18 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def our_rules(permissions: Permissions, approval: Approval, *, warm: bool = False) -> tuple[Rule, ...]:
-    """Return the rules of a run. Every mode but `yolo` has some, because it must not change to `yolo`."""
+    """Return the rules of a run.
+
+    Every mode but `yolo` has some, because it must not change to `yolo`.
+    """
     return (*_denies(permissions, approval, warm), *_allows(permissions), *_only(permissions))
 
 
 def too_long(permissions: Permissions) -> Iterator[str]:
-    """Yield a problem for each command that is too long: the engine drops rules over 2048 characters (isSafeRegExp)."""
+    """Yield a problem for each command that is too long.
+
+    The engine drops rules over 2048 characters (isSafeRegExp).
+    """
     for command in (*permissions.allow_commands, *permissions.deny_commands):
         if max(len(_allowed_begin(command)), len(banned(command))) > _LONGEST:
             yield f"the command {command[:40]!r}... is too long for a rule"
@@ -79,8 +85,9 @@ def _denies(permissions: Permissions, approval: Approval, warm: bool) -> Iterato
     for tool, why in denied_tools(permissions, warm=warm).items():
         by_reason.setdefault(why, []).append(tool)
     if approval != "yolo":
-        # A headless run that leaves plan mode changes to yolo without asking (core/src/tools/exit-plan-mode.ts,
-        # getAllowApprovalMode). So a run that may only read could enter plan mode, leave it and do anything.
+        # A headless run that leaves plan mode changes to yolo without asking
+        # (core/src/tools/exit-plan-mode.ts, getAllowApprovalMode). So a run that may only read
+        # could enter plan mode, leave it and do anything.
         reason = "the approval mode cannot be changed" if warm else f"approval={approval} cannot be changed"
         by_reason[reason] = ["exit_plan_mode", "enter_plan_mode"]
     for why, tools in by_reason.items():
@@ -149,7 +156,10 @@ def _escaped(text: str) -> str:
 
 
 def _only(permissions: Permissions) -> Iterator[Rule]:
-    """The tools in `only_tools` keep what their mode allows. All others are denied, also unknown ones."""
+    """The tools in `only_tools` keep what their mode allows.
+
+    All others are denied, also unknown ones.
+    """
     if not permissions.only_tools:
         return
     for tool in permissions.only_tools:

@@ -1,7 +1,7 @@
 """Read the user's own policies. `--policy` replaces them, so we pass them together with ours.
 
-They keep their order and their effect. Gemini CLI ignores a policy file that it cannot read, with the
-denies in it. We refuse the run instead.
+They keep their order and their effect. Gemini CLI ignores a policy file that it cannot read, with
+the denies in it. We refuse the run instead.
 """
 
 from __future__ import annotations
@@ -156,7 +156,8 @@ def _excluded(source: SourceHome) -> list[str]:
 def _in_order(rules: Sequence[Table]) -> list[Table]:
     """Sort rules by priority and limit the priorities to our range.
 
-    The order stays the same if two priorities become equal: the engine keeps the order of equal rules.
+    The order stays the same if two priorities become equal: the engine keeps the order of equal
+    rules.
     """
     ordered = sorted(rules, key=_priority, reverse=True)
     return [{**rule, "priority": min(max(_priority(rule), _LOWEST), _HIGHEST)} for rule in ordered]

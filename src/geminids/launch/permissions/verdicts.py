@@ -1,4 +1,4 @@
-"""Decide what a run may do, as the CLI will decide it, and find permissions that contradict each other."""
+"""Decide what a run may do, as the CLI will decide it, and find contradicting permissions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ __all__ = [
 # Subagents that only have reading tools. They never need permission.
 READING_AGENTS = ("codebase_investigator", "cli_help")
 _WORKING: tuple[Approval, ...] = ("default", "auto_edit", "yolo")
-# Capabilities that can also be allowed in plan mode, because they do not write to the folder themselves.
+# Capabilities that can also be allowed in plan mode, because they do not write to the folder
+# themselves.
 _PLAN_CAPABILITIES = ("network", "mcp", "skills")
 _MODES: dict[str, tuple[Approval, ...]] = {
     "always": ("default", "auto_edit", "yolo", "plan"),
@@ -54,12 +55,18 @@ _MODES: dict[str, tuple[Approval, ...]] = {
 
 
 def modes_of(tool: BuiltIn | None) -> tuple[Approval, ...]:
-    """Return the modes that approve a tool without further permissions. Tools that are not built in need `yolo`."""
+    """Return the modes that approve a tool without further permissions.
+
+    Tools that are not built in need `yolo`.
+    """
     return _MODES[tool.level if tool else "yolo"]
 
 
 def allowable_modes(capability: str | None) -> tuple[Approval, ...]:
-    """Return the modes in which an allow applies. Plan mode never allows files, shell or unknown tools."""
+    """Return the modes in which an allow applies.
+
+    Plan mode never allows files, shell or unknown tools.
+    """
     return (*_WORKING, "plan") if capability in _PLAN_CAPABILITIES else _WORKING
 
 
@@ -78,7 +85,7 @@ def is_denied(permissions: Permissions, capability: str) -> bool:
 
 
 def without_asks(permissions: Permissions) -> Permissions:
-    """Remove every `ask`, for rules and settings of a session that can ask: there, `ask` denies nothing."""
+    """Remove every `ask`. In a session that can ask, it denies nothing in rules and settings."""
     asked = {name: None for name in CAPABILITIES if getattr(permissions, name) == "ask"}
     return msgspec.structs.replace(permissions, **asked) if asked else permissions
 
@@ -146,8 +153,9 @@ class Verdicts(msgspec.Struct, frozen=True):
     def answer(self, tool: str, command: str | None = None, paths: Sequence[str] = ()) -> Answer | None:
         """Decide a permission request of the CLI by our rules. Return None if a person must decide.
 
-        If the CLI's rules allow a call, it asks because of its own protections (build files, unusual
-        arguments). No rule answers such a request. `paths` are the files of the call, with links resolved.
+        If the CLI's rules allow a call, it asks because of its own protections (build files,
+        unusual arguments). No rule answers such a request. `paths` are the files of the call, with
+        links resolved.
 
         >>> permissions = Permissions(shell="ask", allow_commands=("ls",))
         >>> Verdicts("default", permissions, asks=True).answer("run_shell_command", "ls -l")
@@ -215,7 +223,10 @@ class Verdicts(msgspec.Struct, frozen=True):
         return by_name or (capability is not None and getattr(permissions, capability) == "allow")
 
     def _redirected(self, command: Any) -> str | None:
-        """Return why a redirection is denied, or None. The CLI checks redirections only in `default`."""
+        """Return why a redirection is denied, or None.
+
+        The CLI checks redirections only in `default`.
+        """
         permissions = self.permissions
         if self.approval != "default" or not isinstance(command, str):
             return None
@@ -259,7 +270,8 @@ def denied_tools(permissions: Permissions, *, warm: bool = False) -> dict[str, s
     """Return every built-in tool that the permissions deny, with the reason."""
     denied: dict[str, str] = {}
     if permissions.only_tools:
-        # Keep all names of a tool: denying its old name would deny the tool, denying an agent's name its calls.
+        # Keep all names of a tool: denying its old name would deny the tool, denying an agent's
+        # name its calls.
         kept = {name for tool in permissions.only_tools for name in known_as(tool)}
         kept.update(AGENTS if "invoke_agent" in kept else ())
         denied |= {tool.name: "not in only_tools" for tool in BUILT_IN if tool.name not in kept}
@@ -302,7 +314,10 @@ def contradictions(permissions: Permissions) -> Iterator[str]:
 
 
 def misspelled_tools(permissions: Permissions) -> Iterator[str]:
-    """Yield a sentence for each unknown tool that is similar to a known one. The CLI would ignore it."""
+    """Yield a sentence for each unknown tool that is similar to a known one.
+
+    The CLI would ignore it.
+    """
     for field in ("allow_tools", "only_tools", "deny_tools"):
         for tool in getattr(permissions, field):
             if built_in(tool) is None and not is_mcp_name(tool):
@@ -313,7 +328,7 @@ def misspelled_tools(permissions: Permissions) -> Iterator[str]:
 
 
 def unknown_servers(permissions: Permissions, servers: Sequence[str]) -> Iterator[str]:
-    """Yield a sentence for each MCP server that does not exist: a misspelled deny would deny nothing."""
+    """Yield a sentence for each unknown MCP server: a misspelled deny would deny nothing."""
     known = ", ".join(servers) or "none"
     for field in ("allow_servers", "deny_servers"):
         for server in getattr(permissions, field):

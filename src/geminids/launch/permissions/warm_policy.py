@@ -1,7 +1,7 @@
 """The policy rules of a warm process. It asks before every call that a headless run would deny.
 
-The CLI treats ACP as interactive: it asks where a headless run denies. In some cases it would not ask.
-These rules cover them (0.61.0):
+The CLI treats ACP as interactive: it asks where a headless run denies. In some cases it would not
+ask. These rules cover them (0.61.0):
 
 - The CLI runs shell commands that it considers harmless (`echo`, `ls`) without asking, unless the rule
   for them has a pattern for the arguments (policy-engine.ts, applyShellHeuristics). Our rules have one.
@@ -13,8 +13,8 @@ These rules cover them (0.61.0):
   are denied.
 
 An `ask` has a higher priority than the user's policies, because otherwise an allow among them would
-win. A deny among them must still win: we repeat the user's rules for these tools before our `ask`, with
-each allow changed to an ask.
+win. A deny among them must still win: we repeat the user's rules for these tools before our `ask`,
+with each allow changed to an ask.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ def warm_rules(
 ) -> list[Table]:
     """Return all our rules for a warm process, as tables. `agents` are the user's own subagents.
 
-    Each rule names its modes, so that a session can change its mode. `auto_edit` is an exception: no
-    session uses that mode.
+    Each rule names its modes, so that a session can change its mode. `auto_edit` is an exception:
+    no session uses that mode.
     """
     effective = without_asks(permissions) if asks else permissions
     may_ask = is_asking(permissions, asks) or any(rule["decision"] == "ask_user" for rule in user_rules.rules)
@@ -84,7 +84,10 @@ def _asked(permissions: Permissions) -> list[Capability]:
 
 
 def _as_auto_edit(rules: Sequence[Rule], permissions: Permissions) -> Iterator[Rule]:
-    """Convert the rules for auto_edit to `default`, the mode it runs in. auto_edit does not check redirections."""
+    """Convert the rules for auto_edit to `default`, the mode it runs in.
+
+    The CLI does not check redirections in auto_edit.
+    """
     for rule in rules:
         if not rule.modes or "auto_edit" in rule.modes:
             shell = SHELL in rule.tools and rule.decision == "allow"
@@ -126,13 +129,14 @@ def _asks(asked: Sequence[Capability]) -> Iterator[Rule]:
         if capability == "mcp":
             yield Rule(tools=("*",), server="*", decision="ask_user", priority=ASK, modes=modes)
         if "plan" not in modes:
-            # Plan mode allows no file writes and no shell, not even for its own plans: deny and do not ask.
+            # Plan mode allows no file writes and no shell, not even for its own plans: deny and do
+            # not ask.
             tools_of_capability = tuple(tools_with(capability))
             yield Rule(tools=tools_of_capability, decision="deny", priority=DENY, modes=("plan",))
 
 
 def _rest() -> Iterator[Rule]:
-    """Yield the rules with the lowest priority: calls that no rule allows and for which the CLI would not ask."""
+    """Yield the rules with the lowest priority, for calls about which the CLI would not ask."""
     yield Rule(tools=(SHELL,), arguments=_ANY, decision="ask_user", priority=REST, modes=_ASKING)
     yield _no_built_in_skills(REST, _NOT_YOLO)
 
@@ -184,7 +188,10 @@ def _narrowed(rule: Table, tools: set[str], mcp: bool) -> Iterator[Table]:
 
 
 def _with_pattern(rule: Table) -> Table:
-    """Add a pattern for all arguments to an ask about shell commands, so that the CLI treats none as harmless."""
+    """Add a pattern for all arguments to an ask about shell commands.
+
+    Without it, the CLI does not ask for harmless commands.
+    """
     plain = rule["toolName"] == SHELL and rule["decision"] == "ask_user" and is_whole(rule)
     return {**rule, "argsPattern": _ANY} if plain else rule
 
@@ -197,7 +204,10 @@ def _headless_rules(user_rules: UserPolicies, approval: Approval) -> tuple[list[
 
 
 def _as_headless(rule: Table, approval: Approval) -> Table | None:
-    """Return the rule as it applies to a headless run. A warm process has no terminal: drop allows for one."""
+    """Return the rule as it applies to a headless run.
+
+    A warm process has no terminal: drop allows for one.
+    """
     if rule.get("interactive") is True and rule.get("decision") == "allow":
         return None
     rule = {key: value for key, value in rule.items() if key != "interactive"}
@@ -208,7 +218,10 @@ def _as_headless(rule: Table, approval: Approval) -> Table | None:
 
 
 def as_warm(user_rules: UserPolicies, approval: Approval) -> UserPolicies:
-    """Convert the user's policies for a warm process. If that changes nothing, the files themselves are used."""
+    """Convert the user's policies for a warm process.
+
+    If that changes nothing, the files themselves are used.
+    """
     rules, checkers = _headless_rules(user_rules, approval)
     whole = (
         name for rule in rules if rule["decision"] == "deny" and is_whole(rule) for name in names_of(rule)
@@ -235,7 +248,7 @@ def agents_in(folders: Sequence[Path]) -> tuple[str, ...]:
 
 
 def find_tool_hooks(source: SourceHome, workspace: Path | None = None) -> str | None:
-    """Return where BeforeTool hooks are defined: in the user's settings, an extension or a trusted folder."""
+    """Return where BeforeTool hooks are defined: user settings, extension or trusted folder."""
     if _off(source.settings):
         return None
     if _has_hooks(source.settings):

@@ -27,8 +27,9 @@ __all__ = [
 # The CLI truncates stdin at 8 MB, and only warns on stderr (cli/src/utils/readStdin.ts).
 MAX_PROMPT_BYTES = 8 * 1024 * 1024
 
-# The CLI does not send more than 1,048,576 tokens, which it estimates as four UTF-16 units each, with its
-# own context added. It then reports success without an answer (core/client.ts, ContextWindowWillOverflow).
+# The CLI does not send more than 1,048,576 tokens, which it estimates as four UTF-16 units each,
+# with its own context added. It then reports success without an answer (core/client.ts,
+# ContextWindowWillOverflow).
 MAX_PROMPT_UNITS = 4_000_000
 
 # An @ before whitespace does not start a path (atCommandProcessor.ts).
@@ -50,7 +51,9 @@ def check_words(prompt: str, *, may_be_empty: bool = False) -> None:
 
 
 def check_prompt(prompt: str, *, literal: bool = False, attached: int = 0) -> bytes:
-    """Return the prompt as bytes; raises `PromptProblem`. `attached` is the number of characters that files add.
+    """Return the prompt as bytes; raises `PromptProblem`.
+
+    `attached` is the number of characters that files add.
 
     >>> check_prompt("hello")
     b'hello'
@@ -101,7 +104,9 @@ def read_instructions(path: str) -> str:
 
 
 def instructions_text(data: bytes, where: str) -> str:
-    """Decode a file of instructions. Escape `@path` and a leading `/`, so that the CLI reads them as text.
+    """Decode a file of instructions.
+
+    Escape `@path` and a leading `/`, so that the CLI reads them as text.
 
     >>> instructions_text(b"Ask @ops first.\\n", "AGENT.md")
     'Ask \\\\@ops first.'
@@ -141,19 +146,21 @@ KNOWN_NAMES = ("agentId", "agent.name", "tenantId", "tenant.name", "runId")
 PROMPT = "prompt"
 
 _NAME = r"[A-Za-z_][\w-]*+(?:\.[\w-]++)*+"
-# {{{x}}} belongs to another template language. The quantifiers are possessive, so that long input that is
-# not a name fails without backtracking.
+# {{{x}}} belongs to another template language. The quantifiers are possessive, so that long input
+# that is not a name fails without backtracking.
 _PLACEHOLDER = re.compile(rf"(?:(\\)|(?<!\{{))\{{\{{[ \t]*+({_NAME})[ \t]*+\}}\}}(?!\}})")
 _WHOLE_NAME = re.compile(_NAME)
 _MOST_LISTED = 50
 
 
 def fill_template(template: str, prompt: str, values: Mapping[str, str]) -> str:
-    """Fill values and the prompt into the template. Without `{{prompt}}`, the prompt follows after a blank line.
+    """Fill values and the prompt into the template.
 
-    Values come from outside, so they are plain text: braces in them are not expanded, `@path` in them
-    includes no file, and they cannot start a `/command`. In the template and the prompt, `@path` and
-    `/command` keep their meaning.
+    Without `{{prompt}}`, the prompt follows after a blank line.
+
+    Values come from outside, so they are plain text: braces in them are not expanded, `@path` in
+    them includes no file, and they cannot start a `/command`. In the template and the prompt,
+    `@path` and `/command` keep their meaning.
 
     >>> fill_template("You are {{agent.name}}. {{prompt}}", "Say hello.", {"agent.name": "Ada"})
     'You are Ada. Say hello.'

@@ -1,4 +1,4 @@
-"""Check the context files (GEMINI.md) of a workspace: none may include a file from outside the folder."""
+"""Check that the context files (GEMINI.md) of a workspace include no file from outside it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from typing import Any
 
 __all__ = ["ContextFileProblem", "check_context_files", "context_file_names"]
 
-# The CLI searches the same number of folders for context files at start (memoryDiscovery.ts, MAX_DIRECTORIES).
+# The CLI searches the same number of folders for context files at start (memoryDiscovery.ts,
+# MAX_DIRECTORIES).
 _MOST_FOLDERS = 200
 _SKIPPED = (".git", "node_modules")
 _BIGGEST = 4 * 1024 * 1024
-# `@path` in a context file includes a file (memoryImportProcessor.ts), recursively up to five levels.
+# `@path` in a context file includes a file (memoryImportProcessor.ts), recursively up to five
+# levels.
 _IMPORT = r"(?:^|(?<=\s))@(\S+)"
 _DEEPEST = 6
 
@@ -36,9 +38,9 @@ def context_file_names(settings: dict[str, Any]) -> tuple[str, ...]:
 
 
 def check_context_files(folder: str, names: Sequence[str], *, further: Sequence[str] = ()) -> None:
-    """Check the context files in, below and above (up to `.git`) a folder; raises `ContextFileProblem`.
+    """Check the context files in, below and above a folder; raises `ContextFileProblem`.
 
-    `further` are more folders that the run may use.
+    The search upwards ends at `.git`. `further` are more folders that the run may use.
     """
     above = _up_to_git(os.path.realpath(folder))
     root = above[-1]
@@ -54,7 +56,7 @@ def check_context_files(folder: str, names: Sequence[str], *, further: Sequence[
 
 
 def _up_to_git(folder: str) -> list[str]:
-    """Return the folder and its parents in the same repository; only the folder if there is no repository."""
+    """Return the folder and its parents in the same repository, if there is one."""
     above = [folder]
     while not os.path.lexists(os.path.join(above[-1], ".git")):
         parent = os.path.dirname(above[-1])
@@ -65,7 +67,10 @@ def _up_to_git(folder: str) -> list[str]:
 
 
 def _below(folder: str) -> Iterator[str]:
-    """Yield the folders below, the nearest first. Do not follow links to folders; the CLI does not either."""
+    """Yield the folders below, the nearest first.
+
+    Do not follow links to folders; the CLI does not either.
+    """
     queue = [folder]
     for parent in queue:
         try:
@@ -102,7 +107,8 @@ def _check(file: str, root: str, depth: int) -> None:
         )
     if depth and stat.S_ISREG(status.st_mode):
         for imported in _imports(file):
-            # The CLI refuses paths outside the folder itself, but before 0.61 it follows links to them.
+            # The CLI refuses paths outside the folder itself, but before 0.61 it follows links to
+            # them.
             path = os.path.normpath(os.path.join(os.path.dirname(file), imported))
             if _is_in(path, root):
                 _check(path, root, depth - 1)

@@ -1,4 +1,4 @@
-"""Attach files to the prompt: read and check them, name them in the prompt, and choose where the CLI reads them."""
+"""Attach files to the prompt: read them, check them, and choose where the CLI reads them."""
 
 from __future__ import annotations
 
@@ -72,10 +72,12 @@ class Attachments(msgspec.Struct, frozen=True):
 def attach(options: Options, cwd: str, places: Places) -> Attachments:
     """Read and check the files, and choose the folder to write them to. Writes nothing.
 
-    Raises `PromptProblem` if a file cannot be sent, or if there is no folder that the CLI would read.
+    Raises `PromptProblem` if a file cannot be sent, or if there is no folder that the CLI would
+    read.
     """
     attachments = list(read_media(options))
-    # Number the names: the CLI sends the files in the order of their names, and images without a name.
+    # Number the names: the CLI sends the files in the order of their names, and images without a
+    # name.
     names = [f"media-{number:03}{file.type.endings[0]}" for number, file in enumerate(attachments, 1)]
     scratch = new_scratch_name()
     place = _choose_place(places.runs / scratch, cwd, names)
@@ -127,7 +129,7 @@ def _described(media_type: MediaType | None) -> str:
 
 
 def _called(path: str) -> str:
-    """Return a file's name for the prompt: one line, without `@path`, and without quotes that could enclose one."""
+    """Return a file's name for the prompt, on one line and without `@path` and quotes."""
     name = "".join(char if char.isprintable() else "_" for char in os.path.basename(path))
     return without_at(name.replace('"', "'")[:_LONGEST_NAME])
 
@@ -150,8 +152,9 @@ class _Place(msgspec.Struct, frozen=True):
 def _choose_place(scratch: Path, cwd: str, names: Sequence[str]) -> _Place:
     """Choose a folder for files of these names; raises `PromptProblem` if the CLI would read none.
 
-    Prefer a folder outside `cwd`, because inside, the user's ignore files could hide the files. Do not
-    use the scratch folder itself, because the agent may write to every folder that the CLI can read.
+    Prefer a folder outside `cwd`, because inside, the user's ignore files could hide the files. Do
+    not use the scratch folder itself, because the agent may write to every folder that the CLI can
+    read.
     """
     if not _within(str(scratch), cwd) and (path := _path_in_prompt(str(scratch / "media"))) is not None:
         folder = scratch / "media"
@@ -181,7 +184,10 @@ def _within(path: str, folder: str) -> bool:
 
 
 def _path_in_prompt(path: str) -> str | None:
-    """Escape a path for use after `@`; None if no release would read it back (atCommandProcessor.ts)."""
+    """Escape a path for use after `@`.
+
+    None if the CLI would not read it back (atCommandProcessor.ts).
+    """
     for char in path:
         if not (char.isalnum() or char in _SAFE or char in _ESCAPED):
             return None  # a comma also ends a value of --include-directories, and brackets are patterns

@@ -1,4 +1,4 @@
-"""Detect the type of a file by its first bytes and its name, among the types that the CLI sends to a model."""
+"""Detect the type of a file, among those that the CLI sends to a model."""
 
 from __future__ import annotations
 
@@ -12,15 +12,19 @@ MediaKind = Literal["image", "video", "audio", "document", "text"]
 
 
 class MediaType(msgspec.Struct, frozen=True):
-    """A type that the CLI sends. `endings` are file name endings; copies of a file get the first one."""
+    """A type that the CLI sends.
+
+    `endings` are file name endings; copies of a file get the first one.
+    """
 
     name: str
     kind: MediaKind
     endings: tuple[str, ...]
 
 
-# The CLI detects a type by the ending only (fileUtils.ts with `mime/lite`). It does not know or refuses AVI,
-# FLV, WMV, MKV and M4A. It knows more types (TIFF, AVIF, MIDI), but no model accepts them.
+# The CLI detects a type by the ending only (fileUtils.ts with `mime/lite`). It does not know or
+# refuses AVI, FLV, WMV, MKV and M4A. It knows more types (TIFF, AVIF, MIDI), but no model accepts
+# them.
 _PNG = MediaType("PNG image", "image", (".png",))
 _JPEG = MediaType("JPEG image", "image", (".jpg", ".jpeg", ".jpe"))
 _GIF = MediaType("GIF image", "image", (".gif",))
@@ -92,7 +96,9 @@ def type_by_name(name: str) -> MediaType | None:
 
 
 def type_in(data: bytes, name: str = "") -> MediaType | None:
-    """Return the type of a file by its contents; None if it cannot be sent. `name` decides between similar types.
+    """Return the type of a file by its contents; None if it cannot be sent.
+
+    `name` decides between similar types.
 
     >>> type_in(b"hello").name
     'text'
@@ -156,7 +162,8 @@ def text_problem(data: bytes) -> str | None:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         return f"is not UTF-8 (byte {error.start + 1})"
-    # The CLI treats it as binary if more than a tenth of the first 512 bytes are control characters.
+    # The CLI treats it as binary if more than a tenth of the first 512 bytes are control
+    # characters.
     beginning = data[:512]
     controls = sum(byte < 7 or 14 < byte < 32 for byte in beginning)
     if controls * 10 > len(beginning) or not text.strip():

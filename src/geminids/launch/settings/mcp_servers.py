@@ -33,7 +33,8 @@ def server_settings(options: Options, users: Settings) -> Settings:
         servers = {**_user_servers(users), **servers}
         offered = _offered_tools(servers, only)
         excluded += [name for name in servers if not offered[name]]
-        # Restrict the tools in the server's settings: a user's rule for the whole server could allow its other tools.
+        # Restrict the tools in the server's settings: a user's rule for the whole server could
+        # allow its other tools.
         servers = {name: {**servers[name], "includeTools": tools} for name, tools in offered.items() if tools}
     if servers:
         settings["mcpServers"] = servers
@@ -43,7 +44,10 @@ def server_settings(options: Options, users: Settings) -> Settings:
 
 
 def untrusted_servers(users: Settings) -> Settings:
-    """Return settings that remove `trust` from the user's servers: with it, ACP never asks for their tools."""
+    """Return settings that remove `trust` from the user's servers.
+
+    With it, ACP never asks for their tools.
+    """
     servers = {name: {"trust": False} for name in _user_servers(users)}
     return {"mcpServers": servers} if servers else {}
 
@@ -106,9 +110,9 @@ _UTILITY_MODELS = ("gemini-3.1-flash-lite", "gemini-3.5-flash-lite")
 def thinking_settings(effort: Effort | int, model: str | None) -> Settings:
     """Return settings that apply an effort to every chat model that the CLI may choose.
 
-    The CLI's chat models inherit from two aliases, one per model family; these settings redefine them.
-    The CLI's own requests (routing, summaries) inherit from other aliases or keep their values. `model`
-    is the model that the caller chose.
+    The CLI's chat models inherit from two aliases, one per model family; these settings redefine
+    them. The CLI's own requests (routing, summaries) inherit from other aliases or keep their
+    values. `model` is the model that the caller chose.
     """
     aliases = {
         "chat-base-3": _alias("chat-base", {"thinkingLevel": _level(effort)}),

@@ -1,4 +1,7 @@
-"""Build the settings, policies, flags and variables of a run from its options and its folder. Only reads files."""
+"""Build the settings, policies, flags and variables of a run from its options and its folder.
+
+This module only reads files.
+"""
 
 from __future__ import annotations
 
@@ -76,9 +79,9 @@ def read_run_settings(
 ) -> RunSettings:
     """Build the settings from the options and the contents of the folder; raises `Refused`.
 
-    `environ` is the environment of the run before the gateway's variables. `untrusted_skills` are the
-    skills of the folder that the user has not added. `warm`: for an ACP process. `asks`: the caller
-    answers its permission requests.
+    `environ` is the environment of the run before the gateway's variables. `untrusted_skills` are
+    the skills of the folder that the user has not added. `warm`: for an ACP process. `asks`: the
+    caller answers its permission requests.
     """
     user_rules = _user_policies(source, cwd, environ)
     # If the caller answers permission requests, `ask` denies nothing in rules and settings.
@@ -121,7 +124,7 @@ def read_run_settings(
 
 
 def our_settings(options: Options, auth_type: str | None) -> Settings:
-    """Return the settings of every run (fast start, no deleted sessions) and those that the options need."""
+    """Return the settings of every run (fast start, no deleted sessions) and of these options."""
     general: Settings = {
         # The CLI's start-up cleanup can delete live sessions (GEMINI_CLI.md, the data-loss bug).
         "sessionRetention": {"enabled": False},
@@ -147,7 +150,10 @@ def our_settings(options: Options, auth_type: str | None) -> Settings:
 def _for_warm(
     options: Options, release: Release, source: SourceHome, cwd: str, user_rules: UserPolicies
 ) -> UserPolicies:
-    """Convert the user's policies for a warm process. Refuse it if it would ignore the user's hooks."""
+    """Convert the user's policies for a warm process.
+
+    Refuse it if it would ignore the user's hooks.
+    """
     from geminids.launch.permissions.warm_policy import (
         as_warm,  # imported late: headless runs do not need it
         find_tool_hooks,
