@@ -1,11 +1,11 @@
-"""Run Gemini CLI from Python, and always know the truth about the run.
+"""Run Gemini CLI from Python, and see what it did, what it cost and why it ended.
 
     import geminids
 
     result = geminids.ask_sync("What does this repo do?", cwd="repo")
     print(result.answer if result.ok else result.failure.hint)
 
-Names are loaded when they are first used: `import geminids` costs next to nothing.
+Names load on first use, so `import geminids` is fast.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ __all__ = [
     "stream_sync",
 ]
 
-_ROOMS = {
+_NAMES_BY_MODULE = {
     "geminids.errors": ("GeminidsError", "OptionsError", "RunFailed"),
     "geminids.events.cost": ("Cost", "ModelCost"),
     "geminids.events.stall": ("Stall", "StallProcess"),
@@ -128,7 +128,7 @@ _ROOMS = {
     "geminids.warm.chat_turn": ("ChatTurn",),
     "geminids.sessions.resume_token": ("ResumeToken", "extract_resume_token", "format_resume_line"),
 }
-_HOME = {name: room for room, names in _ROOMS.items() for name in names}
+_MODULES = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
@@ -136,7 +136,7 @@ def __getattr__(name: str) -> Any:
         return import_module(f"geminids.{name}")
     if name.startswith("_") or name not in __all__:
         raise AttributeError(f"module 'geminids' has no attribute {name!r}")
-    value = getattr(import_module(_HOME.get(name, "geminids.events.model")), name)
+    value = getattr(import_module(_MODULES.get(name, "geminids.events.model")), name)
     globals()[name] = value
     return value
 

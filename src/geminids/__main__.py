@@ -1,4 +1,4 @@
-"""`python -m geminids`: the command line."""
+"""`python -m geminids` runs the command line."""
 
 from geminids.cli import main
 

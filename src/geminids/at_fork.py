@@ -1,7 +1,7 @@
-"""What happens when the host program forks. This module has the package's only `os.register_at_fork`.
+"""Clean up when the host program forks. Only this module calls `os.register_at_fork`.
 
-A forked child has only the thread that called `fork`: locks that other threads held stay locked in it, and it holds
-copies of all open files and sockets.
+A forked child has only the thread that called `fork`. Locks that other threads held stay locked in
+the child, and it has copies of all open files and sockets.
 """
 
 from __future__ import annotations
@@ -28,15 +28,18 @@ _imports = threading.RLock()
 
 
 def run_in_child(function: Callable[[], None]) -> None:
-    """Call `function` in every child that is forked from now on, in the order in which the functions were added."""
+    """Call `function` in every child forked from now on.
+
+    Functions run in the order they were added.
+    """
     _functions.append(function)
 
 
 def close_in_child(sock: socket.socket) -> socket.socket:
-    """Close the copy of this socket in every child that is forked from now on.
+    """Close the copy of this socket in every child forked from now on.
 
-    The child has no thread that serves the socket, but its copy would keep the port open, and hide from a client that
-    its connection was closed or reset.
+    No thread of the child serves the socket, but its copy would keep the port open, and a client
+    would not notice that its connection was closed or reset.
     """
     _sockets.add(sock)
     return sock
@@ -44,10 +47,13 @@ def close_in_child(sock: socket.socket) -> socket.socket:
 
 @contextmanager
 def importing() -> Iterator[None]:
-    """Let a fork of this process wait until the imports in this block are done; for imports in our own threads.
+    """Delay forks of this process until the imports in this block are done.
 
-    A child that is forked in the middle of an import gets a copy of the module's lock, but not the thread that would
-    release it: when the child imports the same module, it waits for ever (importlib, `_ModuleLock`).
+    Use it in our own threads.
+
+    A child that is forked during an import gets a copy of the module's lock, but not the thread
+    that would release it. If the child imports the same module, it waits forever (importlib,
+    `_ModuleLock`).
     """
     with _imports:
         yield
@@ -64,7 +70,8 @@ def _after_fork_in_parent() -> None:
 def _after_fork_in_child() -> None:
     global _imports
     _imports = threading.RLock()
-    # Not through asyncio's transports: the parent's epoll instance is shared, and they would unregister the sockets.
+    # Do not close asyncio's transports: they would unregister the sockets from the epoll instance,
+    # which the child shares with its parent.
     for sock in list(_sockets):
         sock.close()
     _sockets.clear()
@@ -72,7 +79,7 @@ def _after_fork_in_child() -> None:
         try:
             function()
         except Exception as error:
-            _log.error("a function to run in a forked child failed", error=error)
+            _log.error("a function that runs in forked children failed", error=error)
 
 
 if hasattr(os, "register_at_fork"):

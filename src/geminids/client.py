@@ -50,7 +50,7 @@ async def ask(
     on_permission: OnPermission | None = None,
     **fields: Any,
 ) -> Result:
-    """Run the agent to its end. A failed run is reported in the result, not raised."""
+    """Run the agent and return its result. A failed run does not raise: see `Result.failure`."""
     async with open_run(prompt, options, on_permission=on_permission, **fields) as run:
         await _drain(run)
     return run.result
@@ -84,7 +84,7 @@ def ask_sync(
     on_permission: OnPermission | None = None,
     **fields: Any,
 ) -> Result:
-    """`ask` for scripts and notebooks: works inside a running event loop too.
+    """`ask` without async, for scripts and notebooks. It also works inside a running event loop.
 
     >>> ask_sync("", cwd=".").failure.kind
     'bad_prompt'
@@ -103,7 +103,10 @@ def stream_sync(
     on_permission: OnPermission | None = None,
     **fields: Any,
 ) -> Iterator[Event]:
-    """The events of a run, without async. Closing the iterator ends the run and all its processes."""
+    """Iterate over the events of a run without async.
+
+    Closing the iterator ends the run and its processes.
+    """
     return _stream(open_run(prompt, options, on_permission=on_permission, **fields))
 
 
@@ -113,7 +116,7 @@ async def _drain(run: Run) -> None:
 
 
 def _stream(run: Run) -> Iterator[Event]:
-    """Drive the run on a loop in a thread of its own: the caller's may have one already."""
+    """Drive the run on an event loop in a new thread: the caller's may already run one."""
     run.launch()
     from anyio.from_thread import start_blocking_portal  # imported while the CLI loads
 
@@ -132,16 +135,20 @@ def open_run(
     budget: Budget | None = None,
     **fields: Any,
 ) -> Run:
-    """A run of the agent, ended with all its processes when the block is left.
+    """Open a run of the agent: `async with open_run(...) as run`.
 
-    Raises `OptionsError` for bad options at once. `fields` are fields of `Options`. `on_line(line, events)` is
-    called with each line that the CLI printed, secrets masked, and the events that it became (headless lane only).
-    `on_permission(asked)` decides when the agent asks: the run then takes the warm lane, where it can. A `budget` is
-    shared with all other runs and chats that it is given to. `schema` is a JSON Schema, or a msgspec, pydantic or
-    dataclass type: `result.value` is then of that type.
+    Leaving the block ends all its processes.
+
+    Raises `OptionsError` immediately if options are bad.
+
+    `fields` are fields of `Options`. `on_line(line, events)` is called for each line that the CLI
+    prints, with secrets masked, and the events made from it (headless transport only).
+    `on_permission(asked)` answers permission requests; the run then uses the warm transport if it
+    can. A `budget` is shared by all runs and chats that get it. `schema` is a JSON Schema, or a
+    msgspec, pydantic or dataclass type; `result.value` then has that type.
     """
-    given = fields.pop("schema", options.schema if isinstance(options, Options) else None)
-    wanted, fields["schema"] = schema_option(given)
+    schema = fields.pop("schema", options.schema if isinstance(options, Options) else None)
+    wanted, fields["schema"] = schema_option(schema)
     return Run(
         prompt,
         make_options(options, **fields),
@@ -153,11 +160,11 @@ def open_run(
 
 
 def _warm_run(on_permission: OnPermission | None) -> MakeWarm | None:
-    """Somebody can be asked on the warm transport only."""
+    """Only the warm transport can ask for permission."""
     if on_permission is None:
         return None
     from functools import partial
 
-    from geminids.warm.single_run import SingleRun  # imported late: most runs ask nobody
+    from geminids.warm.single_run import SingleRun  # imported late: most runs do not ask
 
     return partial(SingleRun, on_permission)

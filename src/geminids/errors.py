@@ -1,20 +1,20 @@
-"""Every error that geminids raises on purpose.
+"""All errors that geminids raises.
 
     GeminidsError
-    ├── OptionsError           bad options: every problem at once, before anything is spawned
-    ├── KeyProblem             an API key that cannot be had from the file or keyring that was named
-    ├── ScriptError            a gateway script that cannot be read
-    ├── SessionError           a stored session: cannot be locked, copied or written
-    │   ├── SessionNotFound    no such session; says where it looked, and what is there
-    │   ├── SessionDamaged     a file that is no session, or not one any more
-    │   └── SessionBusy        another run is in this session; says which
-    ├── ToolchainError         Gemini CLI or Node: not found, not installable, not what it should be
-    │   ├── CliMissing         no Gemini CLI was found; says where it looked
-    │   ├── NodeMissing        no Node that can run it
-    │   └── InstallFailed      npm or pip said no; keeps what it said
-    └── RunFailed              raised by `Result.raise_for_failure()` alone; keeps the result
+    ├── OptionsError           invalid options; lists every problem, before anything starts
+    ├── KeyProblem             the API key cannot be read from the given file or keyring
+    ├── ScriptError            a gateway script cannot be read
+    ├── SessionError           a stored session cannot be locked, copied or written
+    │   ├── SessionNotFound    no such session; lists the folders searched and similar ids
+    │   ├── SessionDamaged     a file is not a session, or is damaged
+    │   └── SessionBusy        another run is using the session; names it
+    ├── ToolchainError         Gemini CLI or Node cannot be found, installed or used
+    │   ├── CliMissing         Gemini CLI was not found; lists the places searched
+    │   ├── NodeMissing        no Node can run Gemini CLI
+    │   └── InstallFailed      npm or pip failed; keeps its output
+    └── RunFailed              raised only by `Result.raise_for_failure()`; keeps the result
 
-How a run ended is never an exception: it is `Result.outcome` and `Result.failure`.
+A run that fails does not raise. See `Result.outcome` and `Result.failure`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = [
 
 
 class GeminidsError(Exception):
-    """The root of the tree. `hint` is one sentence that says what to do next."""
+    """Base class of all errors. `hint` is one sentence that says what to do."""
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
@@ -48,7 +48,8 @@ class GeminidsError(Exception):
         self.hint = hint
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Errors cross process borders (workers, pytest-xdist): rebuild from the evidence, not from args.
+        # Errors are pickled between processes (workers, pytest-xdist). The default would call the
+        # constructor with `args`, which does not match its parameters.
         return _rebuild, (type(self), self.__dict__.copy())
 
     def __str__(self) -> str:
@@ -63,21 +64,21 @@ def _rebuild(kind: type[GeminidsError], state: dict[str, Any]) -> GeminidsError:
 
 
 class OptionsError(GeminidsError):
-    """Bad options. `problems` lists each as (name of the option, what is wrong with it)."""
+    """Invalid options. `problems` lists them as (name of the option, what is wrong)."""
 
     def __init__(self, problems: Sequence[tuple[str, str]]) -> None:
         self.problems = tuple(problems)
-        lines = "\n".join(f"  {name}: {what}" for name, what in self.problems)
+        lines = "\n".join(f"  {name}: {problem}" for name, problem in self.problems)
         count = "1 option is" if len(self.problems) == 1 else f"{len(self.problems)} options are"
-        super().__init__(f"{count} not usable:\n{lines}")
+        super().__init__(f"{count} not valid:\n{lines}")
 
 
 class KeyProblem(GeminidsError):
-    """An API key that cannot be had from where it should be; never tells anything of what was found there."""
+    """The API key cannot be read from its source. The message contains nothing of what was read."""
 
 
 class ScriptError(GeminidsError):
-    """A gateway script that cannot be read. `where` is the file and line, if known."""
+    """A gateway script cannot be read. `where` is the file and line, if known."""
 
     def __init__(self, message: str, *, where: str | None = None, hint: str | None = None) -> None:
         super().__init__(f"{where}: {message}" if where else message, hint=hint)
@@ -85,11 +86,11 @@ class ScriptError(GeminidsError):
 
 
 class SessionError(GeminidsError):
-    """A stored session that cannot be had as it was asked for."""
+    """A stored session cannot be read, locked, copied or written."""
 
 
 class SessionNotFound(SessionError):
-    """No such session. `looked` lists the folders that were searched, `nearest` ids that are alike."""
+    """No such session. `looked` lists the folders that were searched, `nearest` similar ids."""
 
     def __init__(
         self,
@@ -105,7 +106,7 @@ class SessionNotFound(SessionError):
 
 
 class SessionDamaged(SessionError):
-    """A file that is no session. `file` is its path."""
+    """A file is not a session, or is damaged. `file` is its path."""
 
     def __init__(self, message: str, *, file: str, hint: str | None = None) -> None:
         super().__init__(f"{file}: {message}", hint=hint)
@@ -113,7 +114,7 @@ class SessionDamaged(SessionError):
 
 
 class SessionBusy(SessionError):
-    """Another run is in this session. `holder` says which, and since when."""
+    """Another run is using this session. `holder` names it and says since when."""
 
     def __init__(self, session_id: str, *, holder: Any) -> None:
         super().__init__(f"the session {session_id} is in use by {holder}", hint="Wait for it, or stop it.")
@@ -122,7 +123,7 @@ class SessionBusy(SessionError):
 
 
 class ToolchainError(GeminidsError):
-    """Gemini CLI or Node is not as it should be. `looked` lists where we looked."""
+    """Gemini CLI or Node cannot be used. `looked` lists the places that were searched."""
 
     def __init__(self, message: str, *, hint: str | None = None, looked: Sequence[str] = ()) -> None:
         super().__init__(message, hint=hint)
@@ -130,15 +131,15 @@ class ToolchainError(GeminidsError):
 
 
 class CliMissing(ToolchainError):
-    """No Gemini CLI was found."""
+    """Gemini CLI was not found."""
 
 
 class NodeMissing(ToolchainError):
-    """No Node that can run the CLI was found."""
+    """No Node was found that can run the CLI."""
 
 
 class InstallFailed(ToolchainError):
-    """npm or pip did not do what was asked. `output` is the end of what it printed."""
+    """npm or pip failed. `output` is the end of its output."""
 
     def __init__(self, message: str, *, hint: str | None = None, output: str = "") -> None:
         super().__init__(message, hint=hint)
@@ -146,7 +147,7 @@ class InstallFailed(ToolchainError):
 
 
 class RunFailed(GeminidsError):
-    """A run that did not succeed, raised only where the caller asked for it. `result` has it all."""
+    """A run did not succeed. Raised only by `Result.raise_for_failure()`; `result` is that result."""
 
     def __init__(self, message: str, *, result: Any, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)

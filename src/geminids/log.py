@@ -1,6 +1,8 @@
-"""Logging under `geminids.*`: silent unless the application configures it, with known secrets masked.
+"""Loggers named `geminids.*`.
 
-`GEMINIDS_LOG=debug` writes to stderr. Each package has one logger: `_log = get_logger("run")`.
+They are silent until the application configures them, and mask known secrets.
+
+`GEMINIDS_LOG=debug` logs to stderr. Each package has one logger: `_log = get_logger("run")`.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ _is_set_up = False
 
 
 def get_logger(package: str) -> Log:
-    """The logger of one of our packages.
+    """Return the logger of one of our packages.
 
     >>> get_logger("run").name
     'geminids.run'
@@ -35,22 +37,23 @@ def get_logger(package: str) -> Log:
 
 
 def mask_in_logs(redactor: Redactor) -> Redactor:
-    """Mask this redactor's secrets in log messages, for as long as somebody holds the redactor."""
+    """Mask this redactor's secrets in log messages while the redactor is referenced somewhere."""
     _redactors.add(redactor)
     return redactor
 
 
 class Log:
-    """A logger that does not import `logging`: it costs 6 ms before the spawn.
+    """A logger that does not import `logging`, because the import delays the spawn by 6 ms.
 
-    An application that has not imported it has configured no handler, so nobody would see the message.
+    If the application has not imported `logging`, it has no handler, and the message would be lost
+    anyway.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
 
     def debug(self, message: str, *args: object, error: BaseException | None = None) -> None:
-        """Log what happened, with the traceback of an `error` that is handled here."""
+        """Log a message, with the traceback of `error` if given."""
         self._write(_DEBUG, message, args, error)
 
     def info(self, message: str, *args: object, error: BaseException | None = None) -> None:
@@ -86,7 +89,7 @@ def _logger(name: str) -> logging.Logger | None:
     if not _is_set_up:
         _is_set_up = True
         root = logging.getLogger("geminids")
-        # Without a handler, Python would print warnings to stderr by itself.
+        # Without a handler, Python prints warnings to stderr.
         root.addHandler(logging.NullHandler())
         if level in LEVELS:
             handler = logging.StreamHandler()
@@ -103,9 +106,9 @@ def _masked(text: str) -> str:
 
 
 def _live_redactors() -> list[Redactor]:
-    # No lock: a child that was forked while another thread held it would wait for ever.
+    # Do not use a lock: a child forked while another thread holds it would wait forever.
     while True:
         try:
             return list(_redactors)
         except RuntimeError:
-            continue  # Another thread has just added one.
+            continue  # another thread added one during the iteration

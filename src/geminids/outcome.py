@@ -1,4 +1,4 @@
-"""How a run ended: a closed set of outcomes and failures, as plain values."""
+"""How a run ended: the closed sets of outcomes and of failure kinds."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ FailureKind = Literal[
 OUTCOMES: tuple[str, ...] = get_args(Outcome)
 FAILURE_KINDS: tuple[str, ...] = get_args(FailureKind)
 
-# Exit codes of `geminids run`; a failed run with no CLI to run has 127, as a shell would say.
+# Exit codes of `geminids run`. If the CLI is missing, the exit code is 127, as in a shell.
 EXIT_CODES: dict[str, int] = {
     "success": 0,
     "failed": 1,
@@ -52,7 +52,7 @@ EXIT_CODES: dict[str, int] = {
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Why a run failed, whether a retry can help, and what to do."""
+    """Why a run failed, whether a retry can help (`retryable`), and what to do (`hint`)."""
 
     kind: FailureKind
     message: str

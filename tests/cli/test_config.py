@@ -76,7 +76,7 @@ def test_secrets_are_not_shown(config: Any) -> None:
 def test_a_project_is_trusted_by_the_users_word(config: Any, tmp_path: Path) -> None:
     """`set --project` writes there, says what does not hold, and `trust` lets it."""
     done = config("set", "approval", "yolo", "--project")
-    assert "not applied" in done.stderr and "config trust" in done.stderr
+    assert "ignored approval (line" in done.stderr and "config trust" in done.stderr
     assert (tmp_path / "repo" / "geminids.toml").read_text() == '[gemini]\napproval = "yolo"\n'
     assert config("get", "approval").stdout == "default\n"
     assert config("trust").returncode == 0

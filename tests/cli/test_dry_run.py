@@ -27,7 +27,7 @@ def dry_run(options: Any, *flags: str) -> subprocess.CompletedProcess[str]:
         (("--env", f"GEMINI_API_KEY={KEY}"), "gateway: Gemini API with a key"),
         ((*VERTEX, "--env", f"GOOGLE_API_KEY={KEY}"), "gateway: Vertex AI with a key"),
         (("--env", f"GEMINI_API_KEY={KEY}", "--gateway", "off"), "direct: gateway='off'"),
-        (("--offline",), "gateway: no real API is asked"),
+        (("--offline",), "gateway: no real API"),
     ],
 )
 def test_the_route_of_the_requests(stand_in: Any, tmp_path: Path, flags: tuple[str, ...], route: str) -> None:

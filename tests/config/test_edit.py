@@ -118,7 +118,7 @@ def test_a_broken_file_is_told_and_left(tmp_path: Path) -> None:
     """Nothing is mended by accident."""
     file = tmp_path / "config.toml"
     file.write_text("[gemini\n")
-    with pytest.raises(OptionsError, match=r"config\.toml:1: is not TOML"):
+    with pytest.raises(OptionsError, match=r"config\.toml:1: is not valid TOML"):
         edit.set_value(str(file), "model", "x", private=True)
     assert file.read_text() == "[gemini\n"
 

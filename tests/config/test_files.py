@@ -69,12 +69,12 @@ def _fifo(path: Path) -> None:
     ("make", "line", "what"),
     [
         (_folder, "", "is a folder"),
-        (_big, "", "has 50.0 MB"),
-        (_fifo, "", "is no regular file"),
+        (_big, "", "is too large: 50.0 MB"),
+        (_fifo, "", "is not a regular file"),
         (lambda path: path.write_bytes(b"[gemini]\n\nmodel = '\xff'\n"), ":3", "is not UTF-8"),
-        (lambda path: path.write_text("[gemini]\nmodel\n"), ":2", "is not TOML"),
-        (lambda path: path.write_text("[gemini]\na = 1\na = 2\n"), ":3", "is not TOML"),
-        (lambda path: path.write_text("a = " + "[" * 100_000), "", "is not TOML"),
+        (lambda path: path.write_text("[gemini]\nmodel\n"), ":2", "is not valid TOML"),
+        (lambda path: path.write_text("[gemini]\na = 1\na = 2\n"), ":3", "is not valid TOML"),
+        (lambda path: path.write_text("a = " + "[" * 100_000), "", "is not valid TOML"),
     ],
 )
 def test_what_is_no_configuration_is_told(
@@ -106,7 +106,7 @@ def test_a_link_out_of_the_project_is_not_read(desk: Any) -> None:
     desk.project.symlink_to(desk.root / "else.toml")
     loaded = desk.load()
     assert loaded.options.model is None
-    assert "leads out" in loaded.warnings[0]
+    assert "a link to a file outside its folder" in loaded.warnings[0]
     desk.project.unlink()
     (desk.folder / "conf.toml").write_text('[gemini]\nmodel = "x"\n')
     desk.project.symlink_to("conf.toml")

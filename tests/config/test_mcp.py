@@ -45,11 +45,11 @@ def test_the_form_of_gemini_and_of_claude(tmp_path: Path) -> None:
     ("text", "told"),
     [
         ("{", "not JSON"),
-        ('{"a": 1}', "no object such as"),
+        ('{"a": 1}', "is not an object like"),
         ('{"a": {"command": "x", "trust": true}}', "--allow-server a"),
-        ('{"a": {"command": "x", "oauth": {}}}', "oauth cannot be given"),
-        ("absent.json", "neither NAME=COMMAND nor JSON nor a readable file"),
-        ("fs=npx 'open", "cannot be taken apart"),
+        ('{"a": {"command": "x", "oauth": {}}}', "oauth is not supported"),
+        ("absent.json", "is not NAME=COMMAND, JSON or a readable file"),
+        ("fs=npx 'open", "cannot be split into words"),
         ("fs=", "no command"),
     ],
 )

@@ -16,7 +16,7 @@ from geminids.launch.permissions.policy import policy_text
 from geminids.launch.permissions.user_policies import UserPolicies
 from geminids.launch.permissions.verdicts import Answer, Verdicts, session_mode, without_asks
 from geminids.launch.permissions.warm_policy import agents_in, as_warm, warm_rules
-from geminids.launch.settings.mcp_servers import distrusted_servers
+from geminids.launch.settings.mcp_servers import untrusted_servers
 from geminids.options import CAPABILITIES, Approval, Permissions
 from geminids.options.permissions import Power
 
@@ -259,10 +259,10 @@ def test_the_users_policies_as_a_headless_run_has_them() -> None:
 
 def test_trust_in_servers_is_taken_away() -> None:
     """A trusted server's tools are never asked for."""
-    assert distrusted_servers({"mcpServers": {"lab": {"trust": True}, "odd": 3}}) == {
+    assert untrusted_servers({"mcpServers": {"lab": {"trust": True}, "odd": 3}}) == {
         "mcpServers": {"lab": {"trust": False}}
     }
-    assert distrusted_servers({}) == {}
+    assert untrusted_servers({}) == {}
 
 
 @pytest.mark.parametrize(
@@ -305,7 +305,7 @@ def test_trust_in_servers_is_taken_away() -> None:
         ({"deny_tools": ("glob",)}, "glob", None, (False, "glob is in deny_tools")),
         ({"only_tools": ("glob",)}, "write_file", None, (False, "write_file is not in only_tools")),
         ({"network": "deny"}, "web_fetch", None, (False, "network is denied by the permissions of this run")),
-        ({}, "exit_plan_mode", None, (False, "exit_plan_mode would leave approval=default for yolo")),
+        ({}, "exit_plan_mode", None, (False, "exit_plan_mode would change approval=default to yolo")),
         ({}, "a_tool_of_a_later_release", None, None),
     ],
 )
@@ -329,20 +329,20 @@ def test_a_build_file_is_never_answered_by_a_rule() -> None:
 def test_plan_mode_answers_for_files_and_shells() -> None:
     """Whoever is asked could not allow them either; a page may be asked for."""
     verdicts = Verdicts("plan", Permissions(shell="ask", network="ask"), warm=True, asks=True)
-    assert verdicts.answer(SHELL, "ls") == Answer(False, f"approval=plan does not let {SHELL} be called")
+    assert verdicts.answer(SHELL, "ls") == Answer(False, f"approval=plan does not allow {SHELL}")
     assert verdicts.answer("web_fetch") is None
 
 
 def test_the_reason_on_the_warm_lane() -> None:
     """It speaks of nobody to ask, and not of a headless run; where somebody can be asked, ask is no deny."""
     nobody = Verdicts("yolo", Permissions(shell="ask"), warm=True)
-    assert nobody.why_not(SHELL, {}) == "shell must be asked for, and there is nobody to ask"
+    assert nobody.why_not(SHELL, {}) == "shell needs permission, and there is nobody to ask"
     assert Verdicts("yolo", Permissions(shell="ask"), warm=True, asks=True).why_not(SHELL, {}) is None
     assert "headless" not in str(Verdicts("yolo", Permissions(), warm=True).why_not("ask_user", {}))
     agent = Verdicts("default", Permissions(), warm=True).why_not(
         "invoke_agent", {"agent_name": "generalist"}
     )
-    assert agent == "generalist could not ask from a warm process: a headless run can call it"
+    assert agent == "generalist cannot ask for permission in a warm process; use a headless run"
     calls: tuple[dict[str, Any], ...] = ({"agent_name": "cli_help"}, {"agent_name": 3}, {})
     assert [
         Verdicts("default", Permissions(), warm=True).why_not("invoke_agent", call) for call in calls

@@ -9,7 +9,7 @@ import pytest
 
 from geminids.gemini import release_of
 from geminids.launch.errors import WorkspaceProblem
-from geminids.launch.workspace import Distrust, Workspace, distrust, look_at
+from geminids.launch.workspace import Workspace, WorkspaceOverrides, ignore_workspace, read_workspace
 
 NEWEST, OLDEST = "0.61.0", "0.54.4"
 
@@ -20,11 +20,11 @@ def _seen(tmp_path: Path, settings: str = "{}", **files: str) -> Workspace:
     (folder / ".gemini/settings.json").write_text(settings)
     for name, text in files.items():
         (folder / {"env": ".env", "gemini_env": ".gemini/.env"}[name]).write_text(text)
-    return look_at(str(folder), tmp_path / "home")
+    return read_workspace(str(folder), tmp_path / "home")
 
 
-def _held(seen: Workspace, version: str, users: Any = None, **environ: str) -> Distrust:
-    return distrust(seen, release_of(version), users or {}, environ)
+def _held(seen: Workspace, version: str, users: Any = None, **environ: str) -> WorkspaceOverrides:
+    return ignore_workspace(seen, release_of(version), users or {}, environ)
 
 
 @pytest.mark.parametrize("version", [OLDEST, NEWEST, "0.99.0"])

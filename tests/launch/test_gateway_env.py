@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from geminids.gateway.route import Route
-from geminids.launch.gateway_env import Endpoint, gateway_environment, past_proxies
+from geminids.launch.gateway_env import Endpoint, bypass_proxies, gateway_environment
 
 KEY = "AIzaSyExampleExampleExample"
 URL = "http://127.0.0.1:4711"
@@ -109,14 +109,14 @@ def test_what_is_removed_is_blank_in_a_trusted_folder() -> None:
 def test_without_a_proxy_nothing_changes() -> None:
     """Nor with an empty one."""
     for env in ({"A": "1"}, {"HTTP_PROXY": "", "A": "1"}):
-        assert past_proxies(env) == env
+        assert bypass_proxies(env) == env
 
 
 @pytest.mark.parametrize("name", ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"])
 def test_a_newer_cli_is_told_to_pass_the_proxy(name: str) -> None:
     """The proxy stays for all else."""
     loopback = "127.0.0.1,localhost"
-    assert past_proxies({name: PROXY}) == {name: PROXY, "NO_PROXY": loopback, "no_proxy": loopback}
+    assert bypass_proxies({name: PROXY}) == {name: PROXY, "NO_PROXY": loopback, "no_proxy": loopback}
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_a_newer_cli_is_told_to_pass_the_proxy(name: str) -> None:
 )
 def test_what_passes_the_proxy_already_still_does(before: dict[str, str], upper: str, lower: str) -> None:
     """Loopback is added to each of the two names, which programs take in different order."""
-    made = past_proxies({"HTTP_PROXY": PROXY, **before})
+    made = bypass_proxies({"HTTP_PROXY": PROXY, **before})
     loopback = "127.0.0.1,localhost"
     assert (made["NO_PROXY"], made["no_proxy"]) == (
         upper.replace("+", loopback),

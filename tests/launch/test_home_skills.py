@@ -76,7 +76,7 @@ def test_homes_are_told_apart(tmp_path: Path, source: SourceHome) -> None:
 def test_what_is_no_skill_is_refused(tmp_path: Path, source: SourceHome) -> None:
     """A folder that the CLI would pass over in silence is refused in words."""
     (tmp_path / "empty").mkdir()
-    with pytest.raises(Refused, match="the CLI would not see") as caught:
+    with pytest.raises(Refused, match="Gemini CLI would ignore") as caught:
         _write(source, tmp_path, str(tmp_path / "empty"))
     assert caught.value.failure.kind == "bad_option"
 

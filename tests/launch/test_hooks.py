@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from geminids.launch.home import SourceHome
-from geminids.launch.permissions.warm_policy import passed_over
+from geminids.launch.permissions.warm_policy import find_tool_hooks
 
 HOOKS: dict[str, Any] = {
     "hooks": {"BeforeTool": [{"matcher": "*", "hooks": [{"type": "command", "command": "x"}]}]}
@@ -21,7 +21,7 @@ def _write(file: Path, content: str) -> None:
 
 def test_the_users_settings(tmp_path: Path) -> None:
     """One that is on is told with its place; other hooks, none, and hooks that are off are not."""
-    assert passed_over(SourceHome("user", tmp_path, HOOKS)) == f"the settings in {tmp_path / '.gemini'}"
+    assert find_tool_hooks(SourceHome("user", tmp_path, HOOKS)) == f"the settings in {tmp_path / '.gemini'}"
     without: list[dict[str, Any]] = [
         {},
         {"hooks": {"AfterTool": HOOKS["hooks"]["BeforeTool"]}},
@@ -30,7 +30,7 @@ def test_the_users_settings(tmp_path: Path) -> None:
         {**HOOKS, "hooksConfig": {"enabled": False}},
     ]
     for settings in without:
-        assert passed_over(SourceHome("user", tmp_path, settings)) is None
+        assert find_tool_hooks(SourceHome("user", tmp_path, settings)) is None
 
 
 def test_extensions_and_a_trusted_folder(tmp_path: Path) -> None:
@@ -38,10 +38,10 @@ def test_extensions_and_a_trusted_folder(tmp_path: Path) -> None:
     source = SourceHome("user", tmp_path, {})
     work = tmp_path / "work"
     _write(work / ".gemini" / "settings.json", json.dumps(HOOKS))
-    assert passed_over(source) is None
-    assert passed_over(source, work) == str(work / ".gemini" / "settings.json")
+    assert find_tool_hooks(source) is None
+    assert find_tool_hooks(source, work) == str(work / ".gemini" / "settings.json")
     file = tmp_path / ".gemini" / "extensions" / "one" / "hooks" / "hooks.json"
     _write(file, "{ no JSON")
-    assert passed_over(source) is None
+    assert find_tool_hooks(source) is None
     _write(file, json.dumps(HOOKS))
-    assert passed_over(source) == str(file)
+    assert find_tool_hooks(source) == str(file)

@@ -99,8 +99,8 @@ def test_what_cannot_be_read_is_told(tmp_path: Path) -> None:
     for name, what in [
         ("missing", "cannot be read: No such file"),
         (".", "is a folder"),
-        ("fifo", "is no regular file"),
-        ("big", "has 50,000,000 bytes, and no more than 8,388,608"),
+        ("fifo", "is not a regular file"),
+        ("big", "has 50,000,000 bytes; at most 8,388,608"),
         ("x\0y", "cannot be read"),
     ]:
         with pytest.raises(PromptProblem, match=what):

@@ -107,19 +107,24 @@ def test_types_are_told_by_content(put: Callable[..., str], name: str, data: byt
 @pytest.mark.parametrize(
     ("option", "name", "data", "what"),
     [
-        ("images", "a.png", b"no picture", "is no PNG image: it holds text"),
-        ("images", "a.png", JPEG, "is no PNG image: it holds a JPEG image"),
-        ("files", "a.png", b"\0\1\2", "is no PNG image: it holds what cannot be sent"),
-        ("images", "a.txt", b"hello", "holds text; images takes png, jpg"),
-        ("images", "a.svg", b"<svg/>", "holds text; images takes"),
-        ("images", "a.mp4", MP4, "holds an MP4 video; images takes"),
-        ("videos", "a.png", PNG, "holds a PNG image; videos takes mp4"),
-        ("videos", "a.avi", b"RIFF\1\2\3\4AVI LIST\0", "holds what cannot be sent; videos takes mp4, mov"),
-        ("files", "a.zip", b"PK\3\4\0\0", "is of a type that cannot be sent: .* it holds NUL bytes"),
+        ("images", "a.png", b"no picture", "is not a PNG image: it contains text"),
+        ("images", "a.png", JPEG, "is not a PNG image: it contains a JPEG image"),
+        ("files", "a.png", b"\0\1\2", "is not a PNG image: it contains an unsupported type"),
+        ("images", "a.txt", b"hello", "contains text; images accepts png, jpg"),
+        ("images", "a.svg", b"<svg/>", "contains text; images accepts"),
+        ("images", "a.mp4", MP4, "contains an MP4 video; images accepts"),
+        ("videos", "a.png", PNG, "contains a PNG image; videos accepts mp4"),
+        (
+            "videos",
+            "a.avi",
+            b"RIFF\1\2\3\4AVI LIST\0",
+            "contains an unsupported type; videos accepts mp4, mov",
+        ),
+        ("files", "a.zip", b"PK\3\4\0\0", "cannot be sent: .* it contains NUL bytes"),
         ("files", "a.txt", b"caf\xe9", r"it is not UTF-8 \(byte 4\)"),
-        ("files", "a.txt", b" \n", "holds nothing but blanks"),
-        ("files", "a.mkv", b"\x1aE\xdf\xa3\x42\x82\x88matroska\0", "is of a type that cannot be sent"),
-        ("files", "a.avif", b"\0\0\0\x18ftypavif\0", "is of a type that cannot be sent"),
+        ("files", "a.txt", b" \n", "contains only whitespace"),
+        ("files", "a.mkv", b"\x1aE\xdf\xa3\x42\x82\x88matroska\0", "cannot be sent: only text and"),
+        ("files", "a.avif", b"\0\0\0\x18ftypavif\0", "cannot be sent: only text and"),
         ("files", "a.txt", b"", "is empty"),
     ],
 )
@@ -150,7 +155,7 @@ def test_what_is_too_much_together_is_refused(put: Callable[..., str]) -> None:
     path = put("a.png", PNG)
     os.truncate(path, MAX_MEDIA_BYTES)
     sent = read_media(Options(images=(path,) * 1000))
-    with pytest.raises(PromptProblem, match="is one too many: no more than 104,857,600 bytes"):
+    with pytest.raises(PromptProblem, match="is one file too many: at most 104,857,600 bytes"):
         sum(len(one.data) for one in sent)
 
 
@@ -224,7 +229,7 @@ def test_files_are_staged_privately_under_safe_names(put: Callable[..., str], tm
         "a b.png",
     ]
     lines = [f"@{folder}/media-{n:03}.png (attached as {name})" for n, name in enumerate(called, 1)]
-    assert found.words == "\n\n" + "\n".join([*lines, f"@{folder}/media-009.txt (attached as n.md)"])
+    assert found.suffix == "\n\n" + "\n".join([*lines, f"@{folder}/media-009.txt (attached as n.md)"])
     assert len(os.listdir(folder)) == 9
     assert not any(stat.S_IMODE(file.lstat().st_mode) & 0o177 for file in folder.iterdir())
     assert not any(file.is_symlink() for file in folder.iterdir())
@@ -257,7 +262,7 @@ def test_blanks_in_the_place_are_escaped(put: Callable[..., str], tmp_path: Path
     (tmp_path / "work").mkdir()
     places = Places(tmp_path / "Application Support")
     found = attach(Options(images=(put("a.png", PNG),)), str(tmp_path / "work"), places)
-    assert f"@{tmp_path}/Application\\ Support/runs/" in found.words
+    assert f"@{tmp_path}/Application\\ Support/runs/" in found.suffix
 
 
 @pytest.mark.parametrize(
@@ -277,12 +282,12 @@ def test_files_are_staged_in_the_folder_if_they_cannot_be_outside(
     places = Places(tmp_path / "c, d")
     options = Options(images=(put("a.png", PNG),))
     if staged is None:
-        with pytest.raises(PromptProblem, match=r"staged only below .*'\*' of \.gitignore"):
+        with pytest.raises(PromptProblem, match=r"copied only to .*'\*' of \.gitignore"):
             attach(options, str(work), places)
     else:
         found = attach(options, str(work), places)
         name = name_elsewhere(found.staged.scratch, hidden=staged == "hidden")
-        assert found.words == f"\n\n@{name}/media-001.png (attached as a.png)"
+        assert found.suffix == f"\n\n@{name}/media-001.png (attached as a.png)"
         assert found.flags == ()
         scratch = _staged(found, places)
         assert sorted(os.listdir(work / name)) == [".gitignore", "media-001.png"]
@@ -361,7 +366,7 @@ def test_nothing_of_the_files_is_left_by_a_caller_who_leaves(
     [
         ({"images": ("cat.png",), "files": ("bad.zip",)}, "files: .* cannot be sent"),
         ({"images": ("cat.png",), "gemini": "no/such/gemini"}, "no/such/gemini"),
-        ({"images": ("cat.png",), "template": "{{nobody}}"}, "unknown: {{nobody}}"),
+        ({"images": ("cat.png",), "template": "{{nobody}}"}, "unknown names: {{nobody}}"),
     ],
 )
 def test_a_refused_run_starts_nothing_and_leaves_nothing(

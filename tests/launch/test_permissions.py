@@ -16,7 +16,7 @@ from geminids.launch.permissions.verdicts import (
     contradictions,
     denied_tools,
     fits,
-    misspelt,
+    misspelled_tools,
     modes_of,
 )
 from geminids.options import Approval, Permissions
@@ -34,20 +34,20 @@ SHELL = "run_shell_command"
             "default",
             {},
             "write_file",
-            "approval=default does not let write_file be called; allow file_write, or use another approval mode",
+            "approval=default does not allow write_file; allow file_write, or use another approval mode",
         ),
         ("auto_edit", {}, "write_file", None),
         (
             "auto_edit",
             {},
             "save_memory",
-            "approval=auto_edit does not let save_memory be called; put save_memory into allow_tools, "
+            "approval=auto_edit does not allow save_memory; add save_memory to allow_tools, "
             "or use another approval mode",
         ),
         ("yolo", {}, SHELL, None),
-        ("plan", {}, "write_file", "approval=plan does not let write_file be called"),
-        ("plan", {"file_write": "allow"}, "write_file", "approval=plan does not let write_file be called"),
-        ("plan", {"allow_tools": (SHELL,)}, SHELL, f"approval=plan does not let {SHELL} be called"),
+        ("plan", {}, "write_file", "approval=plan does not allow write_file"),
+        ("plan", {"file_write": "allow"}, "write_file", "approval=plan does not allow write_file"),
+        ("plan", {"allow_tools": (SHELL,)}, SHELL, f"approval=plan does not allow {SHELL}"),
         ("plan", {"network": "allow"}, "web_fetch", None),
         ("plan", {"allow_tools": ("web_fetch",)}, "web_fetch", None),
         ("default", {"file_write": "allow"}, "write_file", None),
@@ -56,7 +56,7 @@ SHELL = "run_shell_command"
             "yolo",
             {"shell": "ask"},
             SHELL,
-            "shell must be asked for, and nobody can be asked in a headless run",
+            "shell needs permission, and a headless run cannot ask",
         ),
         ("yolo", {"deny_tools": ("glob",)}, "glob", "glob is in deny_tools"),
         ("yolo", {"deny_tools": ("search_file_content",)}, "grep_search", "grep_search is in deny_tools"),
@@ -69,11 +69,11 @@ SHELL = "run_shell_command"
             "default",
             {},
             "mcp_lab_mark",
-            "approval=default does not let mcp_lab_mark be called; allow mcp, or use another approval mode",
+            "approval=default does not allow mcp_lab_mark; allow mcp, or use another approval mode",
         ),
         ("default", {}, "no_such_tool", None),
-        ("yolo", {}, "ask_user", "ask_user needs a person, and there is none in a headless run"),
-        ("default", {}, "exit_plan_mode", "exit_plan_mode would leave approval=default for yolo"),
+        ("yolo", {}, "ask_user", "ask_user needs a person, and a headless run has none"),
+        ("default", {}, "exit_plan_mode", "exit_plan_mode would change approval=default to yolo"),
         ("yolo", {}, "exit_plan_mode", None),
     ],
 )
@@ -93,7 +93,7 @@ _REDIRECTS = "the command redirects, and file_write is not allowed"
         ("default", {"allow_commands": ("git status ",)}, "git status > x", _REDIRECTS),
         ("default", {"allow_commands": ("git status",)}, "ls > x", _PART),
         ("auto_edit", {"allow_commands": ("git status",)}, "ls", _PART),
-        ("plan", {"allow_commands": ("ls",)}, "ls", f"approval=plan does not let {SHELL} be called"),
+        ("plan", {"allow_commands": ("ls",)}, "ls", f"approval=plan does not allow {SHELL}"),
         ("yolo", {"allow_commands": ("ls",)}, "rm x", None),
         ("yolo", {"deny_commands": ("rm ",)}, "ls; rm x", "'rm ' is in deny_commands"),
         ("default", {"shell": "allow", "deny_commands": ("rm",)}, "rm x", "'rm' is in deny_commands"),
@@ -198,8 +198,8 @@ def test_contradictions(said: dict[str, Any], told: list[str]) -> None:
 )
 def test_a_misspelt_deny_is_named(tool: str, meant: str | None) -> None:
     """It would deny nothing. A tool that we have never heard of may well be one."""
-    told = list(misspelt(Permissions(deny_tools=(tool,))))
-    assert told == ([f"deny_tools names {tool}, which is no tool; {meant} is one"] if meant else [])
+    told = list(misspelled_tools(Permissions(deny_tools=(tool,))))
+    assert told == ([f"deny_tools names {tool}, which is not a tool; did you mean {meant}?"] if meant else [])
 
 
 def test_what_the_permissions_take_away() -> None:

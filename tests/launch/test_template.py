@@ -71,8 +71,8 @@ def test_every_unknown_name_is_told_with_the_nearest_known_first() -> None:
     """All of them at once, each once; and what is there to choose from."""
     with pytest.raises(PromptProblem) as caught:
         fill_template("{{tenant.nmae}} {{x.y}} {{x.y}} {{agentId}} {{prompt}}", "hi", VALUES)
-    assert str(caught.value) == "template: unknown: {{tenant.nmae}}, {{x.y}}"
-    assert caught.value.hint.startswith("Known are {{tenant.name}}, ")
+    assert str(caught.value) == "template: unknown names: {{tenant.nmae}}, {{x.y}}"
+    assert caught.value.hint.startswith("Known names: {{tenant.name}}, ")
     assert all(f"{{{{{name}}}}}" in caught.value.hint for name in (*VALUES, "prompt"))
     assert caught.value.kind == "bad_option"
 
@@ -82,7 +82,7 @@ def test_a_known_name_without_a_value_says_how_to_give_one(name: str) -> None:
     """It is no typing mistake, and is not told as one."""
     with pytest.raises(PromptProblem) as caught:
         fill_template(f"{{{{{name}}}}} {{{{prompt}}}}", "hi", {})
-    assert str(caught.value) == f"template: no value was given for {{{{{name}}}}}"
+    assert str(caught.value) == f"template: no value for {{{{{name}}}}}"
     assert f"--var {name}=" in caught.value.hint
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from geminids.launch.prompt.context_files import TextProblem, check_texts, text_names
+from geminids.launch.prompt.context_files import ContextFileProblem, check_context_files, context_file_names
 
 
 @pytest.fixture
@@ -22,8 +22,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 def _refused(folder: Path, *names: str) -> str:
-    with pytest.raises(TextProblem) as caught:
-        check_texts(str(folder), names or ("GEMINI.md",))
+    with pytest.raises(ContextFileProblem) as caught:
+        check_context_files(str(folder), names or ("GEMINI.md",))
     return str(caught.value)
 
 
@@ -35,13 +35,13 @@ def test_plain_texts_are_fine(folder: Path) -> None:
         "mail a@b.example, @docs.md, @./nothing.md, @../secret.txt, @/etc/passwd"
     )
     (folder / "sub/GEMINI.md").symlink_to("../docs.md")
-    check_texts(str(folder), ("GEMINI.md",))
+    check_context_files(str(folder), ("GEMINI.md",))
 
 
 def test_a_link_to_elsewhere(folder: Path) -> None:
     """Told with the place that it leads to."""
     (folder / "GEMINI.md").symlink_to("../secret.txt")
-    assert _refused(folder).endswith(f"to {folder.parent / 'secret.txt'}")
+    assert _refused(folder).endswith(f"outside the folder: {folder.parent / 'secret.txt'}")
 
 
 @pytest.mark.parametrize("text", ["@./link.txt", "see\n@link.txt now", "\t@./x/../link.txt", "@./more.md"])
@@ -49,7 +49,7 @@ def test_an_import_of_a_link(folder: Path, text: str) -> None:
     """`@path` counts wherever the CLI takes it for one, and so does what the imported text names."""
     (folder / "GEMINI.md").write_text(text)
     (folder / "more.md").write_text("@link.txt")
-    assert "link.txt is a link that leads out" in _refused(folder)
+    assert "link.txt is a link to a file outside" in _refused(folder)
 
 
 def test_texts_above_belong_to_the_repository(folder: Path) -> None:
@@ -57,13 +57,13 @@ def test_texts_above_belong_to_the_repository(folder: Path) -> None:
     inner = folder / "a" / "b"
     inner.mkdir(parents=True)
     (folder / "GEMINI.md").symlink_to("../secret.txt")
-    check_texts(str(inner), ("GEMINI.md",))
+    check_context_files(str(inner), ("GEMINI.md",))
     (folder / ".git").write_text("gitdir: elsewhere")
     assert "GEMINI.md is a link" in _refused(inner)
     (folder / "GEMINI.md").unlink()
     (folder / "a/GEMINI.md").symlink_to("../other.md")
     (folder / "other.md").write_text("fine")
-    check_texts(str(inner), ("GEMINI.md",))
+    check_context_files(str(inner), ("GEMINI.md",))
 
 
 def test_texts_below(folder: Path) -> None:
@@ -71,7 +71,7 @@ def test_texts_below(folder: Path) -> None:
     (folder / "a/b").mkdir(parents=True)
     (folder / "up").symlink_to("..")
     (folder.parent / "GEMINI.md").symlink_to("/etc/hostname")
-    check_texts(str(folder), ("GEMINI.md",))
+    check_context_files(str(folder), ("GEMINI.md",))
     (folder / "a/b/GEMINI.md").symlink_to("../../../secret.txt")
     assert "a/b/GEMINI.md" in _refused(folder)
 
@@ -79,20 +79,20 @@ def test_texts_below(folder: Path) -> None:
 def test_other_names(folder: Path) -> None:
     """The names are the user's; a file that is no text for the CLI is none for us."""
     (folder / "AGENTS.md").symlink_to("../secret.txt")
-    check_texts(str(folder), ("GEMINI.md",))
+    check_context_files(str(folder), ("GEMINI.md",))
     assert "AGENTS.md" in _refused(folder, "GEMINI.md", "AGENTS.md")
-    assert text_names({}) == text_names({"context": {"fileName": [1, ""]}}) == ("GEMINI.md",)
-    assert text_names({"context": {"fileName": "AGENTS.md"}}) == ("AGENTS.md",)
+    assert context_file_names({}) == context_file_names({"context": {"fileName": [1, ""]}}) == ("GEMINI.md",)
+    assert context_file_names({"context": {"fileName": "AGENTS.md"}}) == ("AGENTS.md",)
 
 
 def test_what_is_no_file(folder: Path) -> None:
     """A FIFO is refused without waiting; a circle of links, a folder and a link to nowhere are nothing to read."""
     os.mkfifo(folder / "GEMINI.md")
-    assert "no regular file" in _refused(folder)
+    assert "not a regular file" in _refused(folder)
     (folder / "GEMINI.md").unlink()
     for make in (lambda file: file.symlink_to(file.name), lambda file: file.symlink_to("gone"), Path.mkdir):
         make(folder / "GEMINI.md")
-        check_texts(str(folder), ("GEMINI.md",))
+        check_context_files(str(folder), ("GEMINI.md",))
         (folder / "GEMINI.md").rmdir() if make is Path.mkdir else (folder / "GEMINI.md").unlink()
 
 
@@ -101,20 +101,20 @@ def test_a_big_tree_does_not_hold_up_a_start(folder: Path) -> None:
     for n in range(600):
         (folder / f"d{n:03}").mkdir()
     begin = time.monotonic()
-    check_texts(str(folder), ("GEMINI.md",))
+    check_context_files(str(folder), ("GEMINI.md",))
     assert time.monotonic() - begin < 1
 
 
 def test_a_text_that_is_too_long_to_be_looked_at_is_refused(folder: Path) -> None:
     """Behind four megabytes of blanks an import counts all the same."""
     (folder / "GEMINI.md").write_text("@./link.txt" + " " * 5_000_000)
-    assert "too many to look for" in _refused(folder)
+    assert "too large to check" in _refused(folder)
 
 
 def test_folders_beside_it_are_looked_at_too(folder: Path, tmp_path: Path) -> None:
     """What `include_dirs` names has texts of its own."""
     (tmp_path / "more").mkdir()
     (tmp_path / "more" / "GEMINI.md").symlink_to("../secret.txt")
-    check_texts(str(folder), ("GEMINI.md",))
-    with pytest.raises(TextProblem, match="leads out"):
-        check_texts(str(folder), ("GEMINI.md",), further=[str(tmp_path / "more")])
+    check_context_files(str(folder), ("GEMINI.md",))
+    with pytest.raises(ContextFileProblem, match="outside the folder"):
+        check_context_files(str(folder), ("GEMINI.md",), further=[str(tmp_path / "more")])

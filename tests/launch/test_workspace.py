@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from geminids.launch.errors import WorkspaceProblem
-from geminids.launch.workspace import Found, Workspace, look_at
+from geminids.launch.workspace import Workspace, WorkspaceItem, read_workspace
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def _seen(folder: Path, **how: Any) -> Workspace:
-    return look_at(str(folder), folder.parent / "home", **how)
+    return read_workspace(str(folder), folder.parent / "home", **how)
 
 
 def _settings(folder: Path, settings: Any) -> None:
@@ -32,7 +32,7 @@ def _settings(folder: Path, settings: Any) -> None:
 
 
 def _found(folder: Path) -> set[str]:
-    return {f"{found.kind} {found.name}".strip() for found in _seen(folder).found}
+    return {f"{found.kind} {found.name}".strip() for found in _seen(folder).items}
 
 
 def _refused(folder: Path) -> WorkspaceProblem:
@@ -47,10 +47,10 @@ def _refused(folder: Path) -> WorkspaceProblem:
 
 def test_an_empty_folder_has_nothing(folder: Path) -> None:
     """And a folder that is not there yet neither."""
-    assert _seen(folder).found == ()
-    assert _seen(folder / "not made yet").found == ()
+    assert _seen(folder).items == ()
+    assert _seen(folder / "not made yet").items == ()
     (folder / "a file").touch()
-    assert _seen(folder / "a file").found == ()
+    assert _seen(folder / "a file").items == ()
 
 
 def test_settings_are_told_leaf_by_leaf(folder: Path) -> None:
@@ -94,7 +94,7 @@ def test_settings_are_told_leaf_by_leaf(folder: Path) -> None:
 def test_settings_of_the_wrong_kind(folder: Path, settings: Any) -> None:
     """Nothing raises, and what stands where something else belongs is told as a setting."""
     _settings(folder, settings)
-    assert all(isinstance(found, Found) for found in _seen(folder).found)
+    assert all(isinstance(found, WorkspaceItem) for found in _seen(folder).items)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_settings_that_cannot_be_read(folder: Path, text: str) -> None:
 def test_deep_settings(folder: Path) -> None:
     """Deep, but readable: no limit of Python's shows."""
     _settings(folder, '{"a":' * 400 + "1" + "}" * 400)
-    [found] = _seen(folder).found
+    [found] = _seen(folder).items
     assert found.name == ".".join("a" * 400)
 
 
@@ -118,16 +118,16 @@ def test_what_is_no_regular_file(folder: Path, name: str) -> None:
     """A FIFO and a device are not waited for, nor is a file of 50 MB read; nor can settings be a folder."""
     file = folder / name
     os.mkfifo(file)
-    assert "no regular file" in str(_refused(folder))
+    assert "not a regular file" in str(_refused(folder))
     file.unlink()
     file.symlink_to("/dev/zero")
-    assert "no regular file" in str(_refused(folder))
+    assert "not a regular file" in str(_refused(folder))
     file.unlink()
     file.mkdir()
     if file.name == ".env":
         assert _seen(folder).env_names == ()  # a virtual environment of that name is no harm
     else:
-        assert "no regular file" in str(_refused(folder))
+        assert "not a regular file" in str(_refused(folder))
     file.rmdir()
     with file.open("wb") as big:
         big.truncate(50 * 1024 * 1024)
@@ -148,7 +148,7 @@ def test_env_files_up_to_the_root(folder: Path) -> None:
     (folder / ".gemini/.env").write_text("B=2\n")
     (folder.parent / ".env").write_text("C=3\n")
     seen = _seen(inner)
-    files = {found.file for found in seen.found if found.kind == "env file"}
+    files = {found.file for found in seen.items if found.kind == "env file"}
     assert {".env", str(folder / ".gemini/.env"), str(folder.parent / ".env")} <= files
     assert {"A", "B", "C", "GEMINI_API_KEY"} <= set(seen.env_names)
     assert "B" in seen.gemini_env_names
@@ -166,9 +166,9 @@ def test_the_home_is_the_users_own(tmp_path: Path) -> None:
     (home / "repo").mkdir()
     (home / "repo/.env").write_text("B=1")
     for cwd in (home, tmp_path / "link"):
-        assert [found for found in look_at(str(cwd), home).found if str(tmp_path) in found.file] == []
-    assert "B" in look_at(str(home / "repo"), home).env_names
-    assert "A" not in look_at(str(home / "repo"), home).env_names
+        assert [found for found in read_workspace(str(cwd), home).items if str(tmp_path) in found.file] == []
+    assert "B" in read_workspace(str(home / "repo"), home).env_names
+    assert "A" not in read_workspace(str(home / "repo"), home).env_names
 
 
 def test_all_else_that_can_lie_there(folder: Path) -> None:
@@ -180,11 +180,11 @@ def test_all_else_that_can_lie_there(folder: Path) -> None:
     (folder / "more").mkdir()
     (folder / "more/z.toml").touch()
     (folder / ".gemini/commands/more").symlink_to(folder / "more")
-    skill = Found("skill", "s", ".gemini/skills/s")
+    skill = WorkspaceItem("skill", "s", ".gemini/skills/s")
     seen = _seen(folder, skills=(skill,))
     assert seen.commands == ("git:commit", "more:z", "x")
     assert seen.skills == ("s",)
-    told = [str(found) for found in seen.found]
+    told = [str(found) for found in seen.items]
     assert "skill s (.gemini/skills/s)" in told
     assert "command /git:commit (.gemini/commands)" in told
     assert "extension e (.gemini/extensions)" in told
@@ -202,7 +202,7 @@ def test_a_gemini_folder_that_is_none(folder: Path) -> None:
     """`.gemini` as a file, or as a link to nowhere, holds nothing."""
     (folder / ".gemini").rmdir()
     (folder / ".gemini").touch()
-    assert _seen(folder).found == ()
+    assert _seen(folder).items == ()
     (folder / ".gemini").unlink()
     (folder / ".gemini").symlink_to("nowhere")
-    assert _seen(folder).found == ()
+    assert _seen(folder).items == ()

@@ -48,7 +48,7 @@ def test_a_folder_that_cannot_be_read(tmp_path: Path, mode: int) -> None:
     closed = tmp_path / "closed"
     closed.mkdir()
     closed.chmod(mode)
-    assert _as_nobody(str(closed)) == f"{closed} cannot be read and entered"
+    assert _as_nobody(str(closed)) == f"{closed} cannot be opened: permission denied"
     closed.chmod(0o755)
     assert _as_nobody(str(closed)) == "nothing"
 
@@ -73,7 +73,7 @@ def test_what_only_the_gateway_can_do_is_refused_without_it(name: str, value: ob
     """The message names the option; with the gateway, which is the default, it is accepted."""
     with pytest.raises(OptionsError) as told:
         make_options(gateway="off", **{name: value})
-    assert list(told.value.problems) == [(name, "needs the gateway; leave gateway='on'")]
+    assert list(told.value.problems) == [(name, "needs the gateway; use gateway='on'")]
     assert getattr(make_options(**{name: value}), name) == value
 
 

@@ -169,4 +169,4 @@ def test_no_cli_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     env = {"HOME": str(home), "PATH": str(home), "GEMINI_API_KEY": "k"}
     finished = refused(list(stream_sync("hi", Options(cwd=str(home), env=env))), "cli_missing")
     assert "geminids install" in finished.failure.hint
-    assert "not found (looked at PATH: no gemini; " in finished.failure.message
+    assert "not found (searched PATH: no gemini; " in finished.failure.message

@@ -57,7 +57,7 @@ def test_the_table(make_world: Any, version: str, approval: str, permissions: st
 def _assert_offered(played: Played, cells: Mapping[str, tuple[str, str]]) -> None:
     """The model is not even told of a tool that the permissions take away, and it is of one that works."""
     offered = {tool for request in played.world.gateway.requests for tool in request.tools}
-    gone = ("permissions", "nobody can be asked", "only_tools", "deny_tools")
+    gone = ("permissions", "needs permission, and a headless run", "only_tools", "deny_tools")
     works = {played.finished[act].name for act, (expected, _) in cells.items() if expected == "ok"}
     out = {played.finished[act].name for act, (_, why) in cells.items() if any(map(why.count, gone))}
     assert works <= offered

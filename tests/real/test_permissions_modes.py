@@ -35,7 +35,7 @@ def test_no_mode_ends_in_yolo(world: Any, approval: str) -> None:
     """Neither entering nor leaving plan mode is a way to the shell."""
     played = perform(world, ESCAPE.items(), approval=approval)
     assert [played.finished[step].status for step in ("in", "out", "shell")] == ["denied"] * 3
-    assert f"would leave approval={approval} for yolo" in played.why("out")
+    assert f"would change approval={approval} to yolo" in played.why("out")
     assert not (world.cwd / "escaped.txt").exists()
     assert (world.cwd / "plan.md").exists() == (approval == "auto_edit")
 

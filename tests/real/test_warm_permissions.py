@@ -175,7 +175,7 @@ async def test_ask_is_a_deny_where_there_is_nobody_to_ask(stage: Any) -> None:
     options = stage.options(permissions=Permissions(shell="ask"), approval="yolo")
     nobody = await geminids.ask("touch a.txt", options)
     (tool,) = [tool for turn in nobody.turns for tool in turn.tools]
-    assert tool.status == "denied" and "must be asked for" in (tool.error or "")
+    assert tool.status == "denied" and "needs permission" in (tool.error or "")
     async with geminids.Pool(options) as pool, pool.chat() as chat:
         events, _ = await send(chat, "touch a.txt")
         (tool,) = [one for one in events if isinstance(one, ToolFinished)]

@@ -176,7 +176,7 @@ def test_a_fifo_is_not_waited_for(repository: Repository) -> None:
     os.mkfifo(repository.cwd / ".env")
     result = world.ask()
     assert result.failure.kind == "config"
-    assert "is no regular file" in result.failure.message
+    assert "is not a regular file" in result.failure.message
     assert result.duration_ms < 2000
     assert Path(repository.cwd / ".env").is_fifo()
 

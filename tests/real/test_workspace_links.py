@@ -79,7 +79,7 @@ def test_a_text_that_leads_out_is_refused(
     plant(repository)
     result = world.ask()
     assert result.failure.kind == "config"
-    assert "leads out of the folder" in result.failure.message
+    assert "is a link to a file outside the folder" in result.failure.message
     assert "trust_workspace" in result.failure.hint
     assert world.gateway.requests == []
 

@@ -1,6 +1,6 @@
-"""Where values come from: files, environment, folders; and the schema that forms and pages are made from.
+"""Load options, and provide their schema for forms and the reference page.
 
-Names are loaded when they are first used: `geminids run` comes through here.
+Names load on first use, because `geminids run` imports this package.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ __all__ = [
     "validate_config",
 ]
 
-_ROOMS = {
+_NAMES_BY_MODULE = {
     "form": ("Problem", "build_config", "validate_config"),
     "loader": ("Loaded", "load_options"),
     "schema": ("ConfigField", "config_fields", "json_schema", "reference_page"),
 }
-_HOME = {name: room for room, names in _ROOMS.items() for name in names}
+_MODULES = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    if name not in _MODULES:
         raise AttributeError(f"module 'geminids.config' has no attribute {name!r}")
-    return getattr(import_module(f"geminids.config.{_HOME[name]}"), name)
+    return getattr(import_module(f"geminids.config.{_MODULES[name]}"), name)

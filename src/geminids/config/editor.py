@@ -1,4 +1,7 @@
-"""Changes to a configuration file: checked first, comments and order kept, whole or not at all."""
+"""Edit a configuration file.
+
+Check the change first, keep comments and order, and write the file atomically.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,9 @@ _LONGEST_WAIT = 30.0
 
 
 def key_of(name: str) -> tuple[str, ...]:
-    """The parts of a name such as `gemini.model`, `model` or `permissions.shell`; raises for one that is none.
+    """Split a name such as `gemini.model` or `permissions.shell` into its parts.
+
+    Raises `OptionsError`.
 
     >>> key_of("gemini.env.LANG")
     ('env', 'LANG')
@@ -37,57 +42,60 @@ def key_of(name: str) -> tuple[str, ...]:
     field, _, rest = plain.partition(".")
     if rest and is_field(field) and field_named(field).kind == "mapping":
         entry, _, inner = rest.partition(".") if field == "mcp_servers" else (rest, "", "")
-        known = [one.name for one in server_fields()]
+        known = [server_field.name for server_field in server_fields()]
         if inner and inner not in known:
-            raise OptionsError([(name, f"a server has no {inner}; it has {', '.join(known)}")])
+            raise OptionsError([(name, f"a server has no {inner}; use {', '.join(known)}")])
         return (field, entry, inner) if inner else (field, entry)
     raise OptionsError([(name, no_such_field(plain))])
 
 
 def set_value(path: str, name: str, text: str, *, private: bool) -> None:
-    """Set one value, given as text; raises `OptionsError` for what it cannot be, and then changes nothing."""
+    """Set a value from its text.
+
+    Raises `OptionsError` if it is not valid, and then changes nothing.
+    """
     key = key_of(name)
-    value = _from_here(key, _typed(text), "" if private else os.path.dirname(path))
+    value = _resolved(key, _parsed(text), "" if private else os.path.dirname(path))
 
     def change(document: Any) -> None:
         section = _table(document, SECTION, path)
-        leaf = _checked(name, key, value, section, path)
+        stored = _checked(name, key, value, section, path)
         for part in key[:-1]:
             section = _table(section, part, path)
-        section[key[-1]] = leaf
+        section[key[-1]] = stored
 
     _edit(path, change, private=private)
 
 
 def unset_value(path: str, name: str) -> bool:
-    """Take one value out, and tables that it leaves empty; False where it was not there."""
+    """Remove a value, and tables that become empty. Return False if the value was not set."""
     key = key_of(name)
-    found = False
+    removed = False
 
     def change(document: Any) -> None:
-        nonlocal found
+        nonlocal removed
         tables = [document]
         for part in (SECTION, *key[:-1]):
             if not isinstance(tables[-1].get(part), Mapping):
                 return
             tables.append(tables[-1][part])
-        found = tables[-1].pop(key[-1], None) is not None
+        removed = tables[-1].pop(key[-1], None) is not None
         for part, table in zip((SECTION, *key[:-1]), tables[:-1], strict=True):
-            if found and part != SECTION and not table[part]:
+            if removed and part != SECTION and not table[part]:
                 table.remove(part)
 
     if os.path.exists(path):
         _edit(path, change, private=False)
-    return found
+    return removed
 
 
 def trust(path: str, folder: str) -> bool:
-    """Add a folder to the trusted projects; False where it was there."""
+    """Add a folder to the trusted projects. Return False if it was already there."""
     return _change_trusted(path, folder, add=True)
 
 
 def untrust(path: str, folder: str) -> bool:
-    """Take a folder out of the trusted projects; False where it was not there."""
+    """Remove a folder from the trusted projects. Return False if it was not there."""
     return _change_trusted(path, folder, add=False)
 
 
@@ -97,22 +105,22 @@ def _change_trusted(path: str, folder: str, *, add: bool) -> bool:
 
     def change(document: Any) -> None:
         nonlocal changed
-        listed = [str(one) for one in document.get(TRUSTED, ())]
-        same = [one for one in listed if os.path.realpath(os.path.expanduser(one)) == real]
+        listed = [str(entry) for entry in document.get(TRUSTED, ())]
+        same = [entry for entry in listed if os.path.realpath(os.path.expanduser(entry)) == real]
         changed = not same if add else bool(same)
         if changed and add:
             document.setdefault(TRUSTED, [])
             document[TRUSTED].append(real)
         elif changed:
-            document[TRUSTED] = [one for one in listed if one not in same]
+            document[TRUSTED] = [entry for entry in listed if entry not in same]
 
     if add or os.path.exists(path):
         _edit(path, change, private=True)
     return changed
 
 
-def _typed(text: str) -> Any:
-    """A list or a table as TOML writes it; all else is text, which its field reads."""
+def _parsed(text: str) -> Any:
+    """Parse a TOML list or table. Return other text unchanged, for its field to read."""
     if not text.startswith(("[", "{")):
         return text
     import tomllib
@@ -123,18 +131,21 @@ def _typed(text: str) -> Any:
         return text
 
 
-def _from_here(key: tuple[str, ...], value: Any, folder: str) -> Any:
-    """A path is typed from the current folder, and kept whole, or from the project's folder where it lies in it."""
+def _resolved(key: tuple[str, ...], value: Any, folder: str) -> Any:
+    """Resolve a path against the current folder.
+
+    Store it relative to the project's folder if it is inside.
+    """
     if len(key) > 1 or not field_named(key[0]).paths:
         return value
-    whole = from_folder(field_named(key[0]), value, os.getcwd())
-    if not folder or not isinstance(whole, str) or whole == value:
-        return whole
-    return os.path.relpath(whole, folder) if is_inside(whole, folder) else whole
+    absolute = from_folder(field_named(key[0]), value, os.getcwd())
+    if not folder or not isinstance(absolute, str) or absolute == value:
+        return absolute
+    return os.path.relpath(absolute, folder) if is_inside(absolute, folder) else absolute
 
 
 def _checked(name: str, key: tuple[str, ...], value: Any, section: Any, path: str) -> Any:
-    """The value as the file stores it, once it is known that the options can have it."""
+    """Validate the value, and return it as the file stores it."""
     field = field_named(".".join(key[:2]) if key[0] == "permissions" else key[0])
     raw = value
     if field.kind == "mapping" and len(key) > 1:
@@ -148,8 +159,8 @@ def _checked(name: str, key: tuple[str, ...], value: Any, section: Any, path: st
     except ValueError as error:
         raise OptionsError([(name, str(error))]) from None
     if read is NOT_GIVEN:
-        raise OptionsError([(name, "is empty; `geminids config unset` takes it out")])
-    # A template may come later, and variables without one are no mistake of this value.
+        raise OptionsError([(name, "is empty; use `geminids config unset` to remove it")])
+    # `variables` need a template, but it may be set later: validate them with one.
     make_options(**nested({field.name: used, **({"template": "x"} if field.name == "variables" else {})}))
     stored: Any = "none" if read is None else msgspec.to_builtins(read)
     for part in key[1:] if field.kind == "mapping" else ():
@@ -161,7 +172,7 @@ def _table(parent: Any, name: str, path: str) -> Any:
     import tomlkit
 
     if name not in parent:
-        # A table of tables needs no line of its own.
+        # `mcp_servers` contains only tables, so it needs no header line.
         parent[name] = tomlkit.table(is_super_table=name == "mcp_servers")
     if not isinstance(parent[name], Mapping):
         raise OptionsError([(path, f"{name} is not a table")])
@@ -171,30 +182,30 @@ def _table(parent: Any, name: str, path: str) -> Any:
 def _edit(path: str, change: Callable[[Any], None], *, private: bool) -> None:
     import tomlkit
 
-    # Where a link leads (a folder of dotfiles) is what is written.
+    # If the file is a link (to a folder of dotfiles), write its target.
     real = Path(os.path.realpath(path))
-    with _alone(real):
+    with _locked(real):
         try:
             read_config(str(real))
             text = real.read_text("utf-8-sig") if real.exists() else ""
         except FileProblem as problem:
-            raise OptionsError([(problem.where, problem.what)]) from None
+            raise OptionsError([(problem.where, problem.problem)]) from None
         document = tomlkit.parse(text)
         change(document)
-        made = tomlkit.dumps(document)
-        if made != text:
-            _write(real, made, private=private)
+        changed = tomlkit.dumps(document)
+        if changed != text:
+            _write(real, changed, private=private)
 
 
 @contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """Two changes at once happen one after the other."""
+def _locked(path: Path) -> Iterator[None]:
+    """Let only one process at a time change the file."""
     import hashlib
 
     name = hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
     lock = FileLock.take(private_dir(Places.of().root / "locks") / f"{name}.lock", wait=_LONGEST_WAIT)
     if lock is None:
-        raise GeminidsError(f"{path} is being changed by another process", hint="Try again.")
+        raise GeminidsError(f"another process is changing {path}", hint="Try again.")
     with closing(lock):
         yield
 

@@ -1,7 +1,7 @@
-"""The fields of a run's options in one list: what forms, flags, variables and the reference page are made from.
+"""The list of all option fields, for forms, flags, environment variables and the reference page.
 
-Names, types, defaults and descriptions come from the annotations of `Options`. What those cannot say stands in the
-table here: the group that a field belongs to, its flag, and how far a project's own file may set it.
+Names, types, defaults and descriptions come from the annotations of `Options`. The table here adds
+the group of a field, its flag, and whether a project's own file may set it.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ __all__ = ["GROUPS", "Field", "Kind", "Reach", "fields", "server_fields"]
 Kind = Literal["text", "path", "number", "choice", "flag", "list", "mapping"]
 
 Reach = Literal["free", "inside", "narrows", "power"]
-"""How far `geminids.toml` of a project that the user has not trusted may set a field: `free`, whatever it says;
-`inside`, where the path lies in the project; `narrows`, where it leaves the agent less than without it; `power`, not
-at all."""
+"""Whether the `geminids.toml` of an untrusted project may set a field: `free`, always; `inside`,
+only to a path in the project; `narrows`, only to a value that allows the agent less; `power`,
+never.
+"""
 
 GROUPS = ("Model", "Prompt", "Folder and session", "Permissions", "Tools", "Limits", "CLI and environment")
 
 
 class Field(msgspec.Struct, frozen=True, kw_only=True):
-    """One field. `name` has a dot where it is one of `permissions`."""
+    """A field of the options. The names of permissions have a dot: `permissions.shell`."""
 
     name: str
     label: str
@@ -52,10 +53,10 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def env(self) -> str | None:
-        """The variable that gives it; mappings have none."""
+        """The environment variable that sets it; None for mappings."""
         if self.kind == "mapping":
             return None
-        # GEMINIDS_HOME is where our own folders are.
+        # GEMINIDS_HOME already means the folder of geminids itself.
         own = "RUN_HOME" if self.name == "home" else self.name.replace(".", "_").upper()
         return f"GEMINIDS_{own}"
 
@@ -78,7 +79,8 @@ _TABLE: dict[str, dict[str, Any]] = dict(
             choices=("auto", "pro", "flash", "flash-lite"),
         ),
         _row(_MODEL, "effort", "free", "--effort", "LEVEL"),
-        # A template speaks in the user's name, `@path` and all; its variables are nothing without it.
+        # A template is part of the user's prompt and can include files with `@path`. Variables need
+        # a template.
         _row(_PROMPT, "template", "power", "--template", "TEXT|@FILE"),
         _row(_PROMPT, "variables", "power", "--var", "NAME=VALUE"),
         _row(_PROMPT, "instructions", "inside", "--instructions", "FILE", paths=True),
@@ -88,7 +90,7 @@ _TABLE: dict[str, dict[str, Any]] = dict(
         _row(_PROMPT, "system_prompt", "power", "--system-prompt", "FILE", paths=True),
         _row(_PROMPT, "literal", "narrows", "--literal"),
         _row(_FOLDER, "cwd", "power", "--cwd", "DIR", paths=True, label="Working folder"),
-        _row(_FOLDER, "make_cwd", "power", "--make-cwd", label="Make the folder"),
+        _row(_FOLDER, "make_cwd", "power", "--make-cwd", label="Create the folder"),
         _row(_FOLDER, "include_dirs", "power", "--include-dir", "DIR", paths=True, label="Further folders"),
         _row(_FOLDER, "resume", "power", "--resume", "ID|latest"),
         _row(_FOLDER, "session_id", "power", "--session-id", "ID", label="Session id"),
@@ -153,7 +155,8 @@ _TABLE: dict[str, dict[str, Any]] = dict(
         ),
         _row(_CLI, "env", "power", "--env", "NAME=VALUE", label="Variables of the CLI", secret=True),
         _row(_CLI, "env_file", "power", "--env-file", "FILE", paths=True),
-        # It could take away the sandbox, the proxy or the gateway that the user has set by a variable.
+        # It could remove a variable with which the user configures the sandbox, the proxy or the
+        # gateway.
         _row(_CLI, "env_only", "power", "--env-only", "NAME", commas=True),
         _row(_CLI, "gateway", "power", "--gateway", "WHEN"),
         _row(_CLI, "key_from", "power", "--key-from", "file:PATH|keyring:SERVICE/USER"),
@@ -167,20 +170,20 @@ _TABLE: dict[str, dict[str, Any]] = dict(
 
 @cache
 def fields() -> tuple[Field, ...]:
-    """Every field of `Options` and of its `Permissions`, in the order of the groups."""
+    """Return every field of `Options` and of its `Permissions`, in the order of the groups."""
     hints = {name: hint for name, hint in _hints(Options).items() if name != "permissions"}
     hints |= {f"permissions.{name}": hint for name, hint in _hints(Permissions).items()}
     options = Options()
-    made = []
+    result = []
     for name, row in _TABLE.items():
         owner, own = (options.permissions, name[12:]) if name.startswith("permissions.") else (options, name)
-        made.append(_field(name, hints[name], getattr(owner, own), row))
-    return tuple(made)
+        result.append(_field(name, hints[name], getattr(owner, own), row))
+    return tuple(result)
 
 
 @cache
 def server_fields() -> tuple[Field, ...]:
-    """The fields of one MCP server."""
+    """Return the fields of an MCP server."""
     empty = McpServer()
     more = {"headers": {"secret": True}, "env": {"secret": True}, "cwd": {"paths": True}}
     return tuple(
@@ -202,36 +205,36 @@ def _field(name: str, hint: Any, default: Any, row: dict[str, Any]) -> Field:
 
 
 def _shape(hint: Any) -> dict[str, Any]:
-    """What an annotation says: kind, choices, limits, whether it may be None, description."""
+    """Read kind, choices, limits, nullability and description from an annotation."""
     kind, *metas = get_args(hint) if get_origin(hint) is Annotated else (hint,)
-    said: dict[str, Any] = {"description": "", "kind": "text"}
+    shape: dict[str, Any] = {"description": "", "kind": "text"}
     for meta in metas:
-        said |= _limits(meta)
+        shape |= _limits(meta)
     parts = [kind] if get_origin(kind) in (None, tuple, dict, Literal) else list(get_args(kind))
     for part in parts:
         if part is NoneType:
-            said["nullable"] = True
+            shape["nullable"] = True
         elif get_origin(part) is Annotated:
             number, *inner = get_args(part)
-            said |= {"kind": "number", "whole": number is int}
+            shape |= {"kind": "number", "whole": number is int}
             for meta in inner:
-                said |= _limits(meta)
+                shape |= _limits(meta)
         elif get_origin(part) is Literal:
-            said |= {"kind": "choice", "choices": get_args(part)}
+            shape |= {"kind": "choice", "choices": get_args(part)}
         elif get_origin(part) in (tuple, dict):
-            said["kind"] = "list" if get_origin(part) is tuple else "mapping"
+            shape["kind"] = "list" if get_origin(part) is tuple else "mapping"
         elif part in (bool, int, float):
-            said |= {"kind": "flag" if part is bool else "number", "whole": part is int}
-    if said.get("choices") and said["kind"] == "number":
-        said["kind"] = "text"  # a level or a number: a form shows a field with suggestions
-    return said
+            shape |= {"kind": "flag" if part is bool else "number", "whole": part is int}
+    if shape.get("choices") and shape["kind"] == "number":
+        shape["kind"] = "text"  # a level or a number: forms show a text field with suggestions
+    return shape
 
 
 def _limits(meta: Meta) -> dict[str, Any]:
-    found = {
+    limits = {
         "description": meta.description,
         "low": meta.ge,
         "high": meta.le,
         "above": meta.gt,
     }
-    return {name: value for name, value in found.items() if value is not None}
+    return {name: value for name, value in limits.items() if value is not None}

@@ -1,4 +1,4 @@
-"""The configuration files: where they are, and what stands in them at which line."""
+"""Find and read the configuration files, with the line of each key."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ _LONG_STRING = re.compile(r'"""(?:\\.|[^\\])*?"{3,5}|\'\'\'.*?\'{3,5}', re.DOTAL
 
 
 class FileProblem(Exception):
-    """A file that cannot be read. `where` is its path, with the line where that is known."""
+    """A file cannot be read. `where` is its path, with the line if it is known."""
 
-    def __init__(self, where: str, what: str) -> None:
-        super().__init__(f"{where}: {what}")
+    def __init__(self, where: str, problem: str) -> None:
+        super().__init__(f"{where}: {problem}")
         self.where = where
-        self.what = what
+        self.problem = problem
 
 
 class ConfigFile(msgspec.Struct, frozen=True):
-    """What a file says. `lines` has the line of each key that stands by itself."""
+    """The contents of a file. `lines` has the line of each key that starts a line."""
 
     path: str
     values: dict[str, Any]
@@ -53,23 +53,23 @@ class ConfigFile(msgspec.Struct, frozen=True):
         return os.path.dirname(self.path)
 
     def where(self, *keys: str) -> str:
-        """The path and line of a key; else of the first within it, or of the nearest that it stands within."""
+        """Return the path and line of a key, of a key inside it, or of the table around it."""
         for size in range(len(keys), 0, -1):
-            within = [line for known, line in self.lines.items() if known[:size] == keys[:size]]
-            if within:
-                return f"{self.path}:{min(within)}"
+            inside = [line for known, line in self.lines.items() if known[:size] == keys[:size]]
+            if inside:
+                return f"{self.path}:{min(inside)}"
         return self.path
 
 
 def user_file(environ: Mapping[str, str]) -> str:
-    """The user's own file: `GEMINIDS_CONFIG`, or config.toml in the platform's folder for that."""
-    if named := environ.get("GEMINIDS_CONFIG"):
-        return os.path.abspath(named)
+    """Return the user's file: `GEMINIDS_CONFIG`, or config.toml in the platform's folder."""
+    if path := environ.get("GEMINIDS_CONFIG"):
+        return os.path.abspath(path)
     if not sys.platform.startswith("linux"):
         from platformdirs import user_config_path
 
         return str(user_config_path("geminids", appauthor=False) / "config.toml")
-    # What platformdirs does on Linux: importing it takes 18 ms, and every run comes through here.
+    # The same as platformdirs on Linux. Its import takes 18 ms, and every run needs this path.
     base = environ.get("XDG_CONFIG_HOME", "").strip()
     if not os.path.isabs(base):
         base = os.path.join(_home(environ), ".config")
@@ -77,26 +77,26 @@ def user_file(environ: Mapping[str, str]) -> str:
 
 
 def find_project_file(cwd: str, environ: Mapping[str, str]) -> str | None:
-    """The nearest `geminids.toml`, up to the repository's root or the home folder.
+    """Return the nearest `geminids.toml`, up to the repository's root or the home folder.
 
-    Where neither is above, only the folder itself counts: `/tmp` is not ours.
+    Outside a repository and the home, use only the folder itself: others can write to `/tmp`.
     """
     start = folder = os.path.realpath(cwd)
     home = os.path.realpath(_home(environ))
-    found: str | None = None
+    file: str | None = None
     while True:
-        if found is None and os.path.lexists(os.path.join(folder, PROJECT_FILE)):
-            found = os.path.join(folder, PROJECT_FILE)
+        if file is None and os.path.lexists(os.path.join(folder, PROJECT_FILE)):
+            file = os.path.join(folder, PROJECT_FILE)
         if folder == home or os.path.lexists(os.path.join(folder, ".git")):
-            return found
-        above = os.path.dirname(folder)
-        if above == folder:
-            return found if found and os.path.dirname(found) == start else None
-        folder = above
+            return file
+        parent = os.path.dirname(folder)
+        if parent == folder:
+            return file if file and os.path.dirname(file) == start else None
+        folder = parent
 
 
 def read_config(path: str) -> ConfigFile | None:
-    """What stands in a file, or None where there is none; raises `FileProblem`."""
+    """Read a file; None if it does not exist. Raises `FileProblem`."""
     data = _read(path)
     if data is None:
         return None
@@ -112,16 +112,19 @@ def read_config(path: str) -> ConfigFile | None:
     try:
         values = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
-        said = str(error)
-        at = _AT_LINE.search(said)
+        message = str(error)
+        at = _AT_LINE.search(message)
         where = f"{path}:{at[1]}" if at and at[1] else path
-        raise FileProblem(where, f"is not TOML: {_AT_LINE.sub('', said)}") from None
+        raise FileProblem(where, f"is not valid TOML: {_AT_LINE.sub('', message)}") from None
     return ConfigFile(path, values, _key_lines(text))
 
 
 def _key_lines(text: str) -> dict[tuple[str, ...], int]:
-    """The line, from 1, of every table and every key that begins a line: no TOML reader reports it."""
-    found: dict[tuple[str, ...], int] = {}
+    """Return the line number of every table and of every key that starts a line.
+
+    TOML parsers do not report it.
+    """
+    lines: dict[tuple[str, ...], int] = {}
     table: tuple[str, ...] = ()
     text = _LONG_STRING.sub(lambda string: "\n" * string[0].count("\n"), text)
     for number, line in enumerate(text.split("\n"), 1):
@@ -129,28 +132,29 @@ def _key_lines(text: str) -> dict[tuple[str, ...], int]:
             keys = tuple(part.strip("\"'") for part in re.findall(_KEY, match[2]))
             if match[1]:
                 table = keys
-            found.setdefault(keys if match[1] else (*table, *keys), number)
-    return found
+            lines.setdefault(keys if match[1] else (*table, *keys), number)
+    return lines
 
 
 def _read(path: str) -> bytes | None:
     try:
-        # Non-blocking: a FIFO of that name must not hold us.
+        # Do not block if it is a FIFO.
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         raise FileProblem(path, f"cannot be read: {error.strerror}") from None
     try:
-        found = os.fstat(descriptor)
+        status = os.fstat(descriptor)
         if path == os.devnull:
             return b""
-        if stat.S_ISDIR(found.st_mode):
+        if stat.S_ISDIR(status.st_mode):
             raise FileProblem(path, "is a folder, not a file")
-        if not stat.S_ISREG(found.st_mode):
-            raise FileProblem(path, "is no regular file")
-        if found.st_size > _BIGGEST:
-            raise FileProblem(path, f"has {found.st_size / 1e6:.1f} MB; more than 1 MB is no configuration")
+        if not stat.S_ISREG(status.st_mode):
+            raise FileProblem(path, "is not a regular file")
+        if status.st_size > _BIGGEST:
+            problem = f"is too large: {status.st_size / 1e6:.1f} MB; a configuration file has at most 1 MB"
+            raise FileProblem(path, problem)
         with os.fdopen(descriptor, "rb", closefd=False) as file:
             return file.read(_BIGGEST)
     finally:

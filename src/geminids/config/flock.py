@@ -1,4 +1,7 @@
-"""Lock a file for this process. The kernel frees the lock when the process dies; a fork does not keep it."""
+"""Lock a file for this process.
+
+The kernel releases the lock when the process dies; forked children do not keep it.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,12 @@ _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.0005, 0.05
 
 
 class FileLock:
-    """A file that this process holds. `is_held` is false after `close`, and in a child that was forked meanwhile.
+    """A file that this process has locked.
 
-    Only the holder may remove the file, before it closes the lock. So no two processes can hold one name: the lock
-    counts only while the locked file is the one that has the name.
+    `is_held` is false after `close`, and in forked children.
+
+    Only the holder may remove the file, before it closes the lock. A lock is valid only while the
+    path still names the locked file, so two processes cannot hold the same path.
     """
 
     def __init__(self, fd: int) -> None:
@@ -27,11 +32,14 @@ class FileLock:
 
     @classmethod
     def take(cls, file: Path, *, make: bool = True, wait: float = 0.0) -> FileLock | None:
-        """Lock a file; None if another process holds it after `wait` seconds. Raises FileNotFoundError if there is none
-        (to `make` one, if there is no folder)."""
-        import fcntl  # none on Windows
+        """Lock a file. Return None if another process still holds it after `wait` seconds.
 
-        give_up, pause = time.monotonic() + wait, _SHORTEST_PAUSE
+        Raises FileNotFoundError if the file does not exist; with `make`, if its folder does not
+        exist.
+        """
+        import fcntl  # not available on Windows
+
+        deadline, pause = time.monotonic() + wait, _SHORTEST_PAUSE
         while True:
             fd = os.open(file, os.O_RDWR | os.O_NOFOLLOW | (os.O_CREAT if make else 0), 0o600)
             try:
@@ -39,13 +47,13 @@ class FileLock:
                 if os.path.samestat(os.fstat(fd), os.stat(file, follow_symlinks=False)):
                     return cls(fd)
             except BlockingIOError:
-                if time.monotonic() >= give_up:
+                if time.monotonic() >= deadline:
                     os.close(fd)
                     return None
                 time.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
             except FileNotFoundError:
-                pass  # the holder before has removed it
+                pass  # the previous holder removed it
             except BaseException:
                 os.close(fd)
                 raise
@@ -53,13 +61,13 @@ class FileLock:
 
     @classmethod
     def wait_for(cls, file: Path) -> FileLock:
-        """Lock a file, however long another process holds it."""
+        """Lock a file. Wait as long as another process holds it."""
         lock = cls.take(file, wait=float("inf"))
         assert lock is not None
         return lock
 
     def close(self) -> None:
-        """Let go. A second call has no effect."""
+        """Release the lock. A second call has no effect."""
         if self.is_held:
             self.is_held = False
             _held.discard(self)

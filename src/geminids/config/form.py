@@ -1,4 +1,7 @@
-"""A form's values, or a TOML file's, to `Options`: names in either spelling, text where a form has nothing else."""
+"""Convert the values of a form or a TOML file to `Options`.
+
+Names may be in snake_case or camelCase.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ __all__ = [
 
 NOT_GIVEN: Any = object()
 
-# What the Leadmetrics document calls them.
+# Names of options in the Leadmetrics document.
 _ALIASES = {
     "prompt_template": "template",
     "instructions_file_path": "instructions",
@@ -39,17 +42,18 @@ _FALSE = ("false", "no", "off", "0")
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """What is wrong with one field of a form."""
+    """A problem with a field of a form."""
 
     name: str
     message: str
 
 
 def build_config(form: Mapping[str, object]) -> Options:
-    """Options of what a form or a file gives; raises one `OptionsError` that names every problem.
+    """Build options from the values of a form; raises one `OptionsError` with every problem.
 
-    Text stands for numbers, switches, lists (one a line) and mappings (`NAME=value` lines) too, and empty text for
-    "not given". `promptTemplate` and its kin are understood, and so is `maxTurns` for `max_turns`.
+    Numbers, switches, lists (one item per line) and mappings (`NAME=value` lines) may be given as
+    text. Empty text means "not given". `maxTurns` also works for `max_turns`, and so do the names
+    of the Leadmetrics document (`promptTemplate`, ...).
 
     >>> build_config({"model": "flash", "timeoutSec": "120", "yolo": True}).timeout
     120.0
@@ -74,7 +78,7 @@ def build_config(form: Mapping[str, object]) -> Options:
 
 
 def validate_config(form: Mapping[str, object]) -> tuple[Problem, ...]:
-    """Every problem of a form, by the name of its field; none where `build_config` gives options.
+    """Return every problem of a form, with the name of its field.
 
     >>> [problem.name for problem in validate_config({"timeout": "soon", "modle": "pro"})]
     ['modle', 'timeout']
@@ -95,37 +99,39 @@ def is_field(name: str) -> bool:
 
 
 def flatten(form: Mapping[str, object]) -> tuple[dict[str, Any], list[tuple[str, str]]]:
-    """The raw values by field, `permissions` taken apart, and what is wrong with the names."""
+    """Return the raw values by field, with `permissions.` names, and the problems with names."""
     flat: dict[str, Any] = {}
     problems: list[tuple[str, str]] = []
-    for given, raw in _entries(form):
-        name = _snake(given)
+    for key, raw in _entries(form):
+        name = _snake(key)
         if name == "yolo":
             name, raw = "approval", _approval_of(raw)
         if name == "permissions":
-            problems.append((given, f"is of type {type(raw).__name__}, not a table of permissions"))
+            problems.append((key, f"is of type {type(raw).__name__}, not a table of permissions"))
         elif name not in _by_name():
-            problems.append((given, no_such_field(name)))
+            problems.append((key, no_such_field(name)))
         elif name in flat and raw is not NOT_GIVEN and flat[name] != raw:
-            problems.append((given, "is given twice, with two values"))
+            problems.append((key, "is given twice, with two values"))
         elif raw is not NOT_GIVEN:
             flat[name] = raw
     return flat, problems
 
 
 def nested(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values by field, as `make_options` takes them."""
-    made = {name: value for name, value in values.items() if not name.startswith("permissions.")}
-    powers = {name[12:]: value for name, value in values.items() if name.startswith("permissions.")}
-    if powers:
-        made["permissions"] = Permissions(**powers)
-    return made
+    """Convert values by field to arguments of `make_options`."""
+    arguments = {name: value for name, value in values.items() if not name.startswith("permissions.")}
+    permissions = {name[12:]: value for name, value in values.items() if name.startswith("permissions.")}
+    if permissions:
+        arguments["permissions"] = Permissions(**permissions)
+    return arguments
 
 
 def read_value(field: Field, raw: Any, *, commas: bool = False) -> Any:
-    """A raw value as its field stores it, or `NOT_GIVEN`; what it cannot be is left as it is, for `make_options`.
+    """Convert a raw value to the type of its field, or `NOT_GIVEN`.
 
-    `commas`: a list that is given as text has them between its values.
+    `make_options` reports values that are not valid.
+
+    `commas`: lists that are given as text are separated by commas.
     """
     if isinstance(raw, str):
         return _read_text(field, raw, commas) if raw != "" else NOT_GIVEN
@@ -139,19 +145,19 @@ def read_value(field: Field, raw: Any, *, commas: bool = False) -> Any:
 
 
 def _entries(form: Mapping[str, object]) -> Iterator[tuple[str, Any]]:
-    for given, raw in form.items():
+    for key, raw in form.items():
         if isinstance(raw, Permissions):
             raw = msgspec.to_builtins(raw)
-        if given == "permissions" and isinstance(raw, Mapping):
+        if key == "permissions" and isinstance(raw, Mapping):
             for name, value in raw.items():
                 yield f"permissions.{name}", value
         else:
-            yield str(given), raw
+            yield str(key), raw
 
 
 def _snake(name: str) -> str:
-    made = "".join(f"_{c.lower()}" if c.isupper() else c for c in name)
-    return _ALIASES.get(made, made)
+    snake = "".join(f"_{c.lower()}" if c.isupper() else c for c in name)
+    return _ALIASES.get(snake, snake)
 
 
 def _approval_of(yolo: Any) -> Any:
@@ -162,13 +168,13 @@ def _approval_of(yolo: Any) -> Any:
 
 
 def no_such_field(name: str) -> str:
-    """What to say of a name that is none, with the nearest that is."""
-    import difflib  # imported late: only for a mistake
+    """Return the message for an unknown option, with the most similar known one."""
+    import difflib  # imported late: needed only for an error
 
-    ends = {one.rpartition(".")[2]: one for one in _by_name()}
+    ends = {known.rpartition(".")[2]: known for known in _by_name()}
     near = difflib.get_close_matches(name, _by_name(), n=1)
-    found = near[0] if near else ends.get(next(iter(difflib.get_close_matches(name, ends, n=1)), ""))
-    return f"there is no such option; did you mean {found}?" if found else "there is no such option"
+    similar = near[0] if near else ends.get(next(iter(difflib.get_close_matches(name, ends, n=1)), ""))
+    return f"there is no such option; did you mean {similar}?" if similar else "there is no such option"
 
 
 @cache
@@ -204,16 +210,16 @@ def _split(text: str, *, commas: bool) -> tuple[str, ...]:
 
 
 def _pairs(lines: Iterable[str]) -> dict[str, str]:
-    found = {}
+    pairs = {}
     for line in lines:
         name, equals, value = line.partition("=")
         if not line.strip():
             continue
         if not equals or not name.strip():
-            # The text is not shown: it may be a secret.
-            raise ValueError("takes NAME=VALUE, one a line")
-        found[name.strip()] = value
-    return found
+            # Do not show the text: it may be a secret.
+            raise ValueError("needs NAME=VALUE, one per line")
+        pairs[name.strip()] = value
+    return pairs
 
 
 def _servers_of(text: str) -> Any:
@@ -222,7 +228,7 @@ def _servers_of(text: str) -> Any:
     except msgspec.DecodeError as error:
         raise ValueError(f"is not JSON: {error}") from None
     if not isinstance(servers, dict):
-        raise ValueError("is no JSON object of names and servers")
+        raise ValueError("is not a JSON object of names and servers")
     return {name: _server(name, server) for name, server in servers.items()}
 
 
@@ -230,9 +236,9 @@ def _server(name: str, raw: Any) -> Any:
     if not isinstance(raw, Mapping):
         return raw
     known = {field.name: field for field in server_fields()}
-    given = {_snake(str(key)): value for key, value in raw.items()}
-    unknown = [key for key in given if key not in known]
+    fields_given = {_snake(str(key)): value for key, value in raw.items()}
+    unknown = [key for key in fields_given if key not in known]
     if unknown:
-        raise ValueError(f"{name!r}: a server has no {', '.join(unknown)}; it has {', '.join(known)}")
-    values = {key: read_value(known[key], value) for key, value in given.items()}
+        raise ValueError(f"{name!r}: a server has no {', '.join(unknown)}; use {', '.join(known)}")
+    values = {key: read_value(known[key], value) for key, value in fields_given.items()}
     return McpServer(**{key: value for key, value in values.items() if value is not NOT_GIVEN})

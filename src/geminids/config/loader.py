@@ -1,4 +1,4 @@
-"""Options from all that says something: flags, environment, the project's file, the user's file, defaults."""
+"""Load options from flags, environment, project file and user file, in this precedence."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ _WORDS = ("user", "isolated")
 
 
 class Loaded(msgspec.Struct, frozen=True):
-    """The options, where each value that is not a default comes from, and what was passed over.
+    """The options, where each non-default value comes from, and warnings.
 
-    `origins` goes by field (`model`, `permissions.shell`) and, in mappings, by entry (`env.NAME`).
+    The keys of `origins` are fields (`model`, `permissions.shell`) and entries of mappings
+    (`env.NAME`).
     """
 
     options: Options
@@ -53,10 +54,13 @@ def load_options(
     flags: Mapping[str, object] | None = None,
     config: bool = True,
 ) -> Loaded:
-    """Options as `geminids run` finds them; raises one `OptionsError` with every problem and where it stands.
+    """Load options as `geminids run` does.
 
-    `flags` are fields of the options, and come first. `config=False` reads no files. The project's file is looked
-    for from `cwd` upwards; where none is given, from that of the options.
+    Raises one `OptionsError` with every problem and its origin.
+
+    `flags` are fields of the options and override everything else. `config=False` reads no files.
+    The search for the project's file starts in `cwd`, or in the `cwd` of the options, and goes
+    upwards.
     """
     environ = os.environ if environ is None else environ
     loading = _Loading(environ)
@@ -69,9 +73,8 @@ def load_options(
         user = loading.read(user_file(environ), needed=bool(environ.get("GEMINIDS_CONFIG")))
         if user is not None:
             loading.put(loading.of_file(user, "user"))
-        folder = next(
-            (one.values["cwd"] for one in (by_flags, by_env, loading.merged) if "cwd" in one.values), "."
-        )
+        layers = (by_flags, by_env, loading.merged)
+        folder = next((layer.values["cwd"] for layer in layers if "cwd" in layer.values), ".")
         loading.put_project(str(folder), user)
     loading.put(by_env)
     loading.put(by_flags)
@@ -79,16 +82,16 @@ def load_options(
 
 
 def trusts(user: ConfigFile | None, folder: str) -> bool:
-    """Whether the user's own file lists a project's folder."""
+    """Whether the user's file lists a project's folder as trusted."""
     listed = user.values.get(TRUSTED, ()) if user else ()
     real = os.path.realpath(folder)
     return isinstance(listed, list) and any(
-        isinstance(one, str) and os.path.realpath(os.path.expanduser(one)) == real for one in listed
+        isinstance(entry, str) and os.path.realpath(os.path.expanduser(entry)) == real for entry in listed
     )
 
 
 class _Loading:
-    """Puts one layer over the other, the least first, and keeps every problem until the end."""
+    """Merges layers, the lowest precedence first, and collects all problems."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self.environ = environ
@@ -116,13 +119,13 @@ class _Loading:
 
     def read(self, path: str, *, needed: bool = False) -> ConfigFile | None:
         try:
-            found = read_config(path)
+            file = read_config(path)
         except FileProblem as problem:
-            self.problems.append((problem.where, problem.what))
+            self.problems.append((problem.where, problem.problem))
             return None
-        if found is None and needed:
-            self.problems.append((path, "does not exist, and GEMINIDS_CONFIG names it"))
-        return found
+        if file is None and needed:
+            self.problems.append((path, "does not exist, but GEMINIDS_CONFIG names it"))
+        return file
 
     def of_file(self, file: ConfigFile, kind: str) -> _Layer:
         known = (SECTION, TRUSTED) if kind == "user" else (SECTION,)
@@ -137,7 +140,7 @@ class _Loading:
             return _Layer()
         flat, problems = flatten(section)
         self.problems += [
-            (file.where(SECTION, *name.split(".")), f"{name}: {what}") for name, what in problems
+            (file.where(SECTION, *name.split(".")), f"{name}: {problem}") for name, problem in problems
         ]
         flat = {name: from_folder(field_named(name), raw, file.folder) for name, raw in flat.items()}
         return self._layer(flat, {}, lambda name: f"{kind} {file.where(SECTION, *name.split('.'))}")
@@ -147,7 +150,7 @@ class _Loading:
         for name, raw in flat.items():
             origin = where(name) if where else origins[name]
             try:
-                # A flag without a value is a mistake; an empty line of a file is none.
+                # An empty flag is an error; an empty value in a file means "not given".
                 value = raw if raw == "" and where is None else read_value(field_named(name), raw)
             except ValueError as error:
                 self.problems.append((name, f"{error} ({origin})"))
@@ -182,13 +185,15 @@ class _Loading:
             return
         folder = os.path.dirname(path)
         if not is_inside(path, folder):
-            self.warnings.append(f"{path} is a link that leads out of its folder: it was not read")
+            self.warnings.append(f"ignored {path}: it is a link to a file outside its folder")
             return
         file = self.read(path)
         if file is None:
             return
         if TRUSTED in file.values:
-            self.warnings.append(f"{file.where(TRUSTED)}: {TRUSTED} counts in the user's own file alone")
+            self.warnings.append(
+                f"{file.where(TRUSTED)}: ignored {TRUSTED}; it works only in the user's file"
+            )
             file = msgspec.structs.replace(
                 file, values={key: value for key, value in file.values.items() if key != TRUSTED}
             )
@@ -198,15 +203,15 @@ class _Loading:
         self.put(layer)
 
     def _restrain(self, layer: _Layer, folder: str) -> None:
-        kept, passed_over = restrain(layer.values, self.merged.values, folder)
-        if passed_over:
-            told = [f"{name}{_line_of(layer.origins[name])}" for name in passed_over]
+        kept, ignored = restrain(layer.values, self.merged.values, folder)
+        if ignored:
+            names = [f"{name}{_line_of(layer.origins[name])}" for name in ignored]
             self.warnings.append(
-                f"{os.path.join(folder, PROJECT_FILE)}: not applied, since a project cannot widen what the agent"
-                f" may do: {', '.join(told)}. If you trust it: geminids config trust {shlex.quote(folder)}"
+                f"{os.path.join(folder, PROJECT_FILE)}: ignored {', '.join(names)}: an untrusted project cannot"
+                f" allow the agent more. To trust it: geminids config trust {shlex.quote(folder)}"
             )
         for name in kept.keys() - layer.values.keys():
-            layer.origins[name] = layer.origins[ONLY_TOOLS]  # what it made of two lists
+            layer.origins[name] = layer.origins[ONLY_TOOLS]  # `restrain` made it from two `only_tools`
         layer.values = kept
 
     def finish(self) -> Loaded:
@@ -214,26 +219,26 @@ class _Loading:
         try:
             options = make_options(**nested(merged.values))
         except OptionsError as error:
-            self.problems += [(name, self._with_origin(name, what)) for name, what in error.problems]
+            self.problems += [(name, self._with_origin(name, problem)) for name, problem in error.problems]
         if self.problems or options is None:
             raise OptionsError(self.problems)
         return Loaded(options, merged.origins, tuple(self.warnings))
 
-    def _with_origin(self, name: str, what: str) -> str:
+    def _with_origin(self, name: str, problem: str) -> str:
         origins = self.merged.origins
-        inner = [key for key in origins if key.startswith(f"{name}.") and key[len(name) + 1 :] in what]
+        inner = [key for key in origins if key.startswith(f"{name}.") and key[len(name) + 1 :] in problem]
         origin = origins.get(inner[0] if inner else name)
-        return f"{what} ({origin})" if origin else what
+        return f"{problem} ({origin})" if origin else problem
 
 
 def _no_such_section(key: str) -> str:
     if key in {field.name.partition(".")[0] for field in fields()}:
-        return f"{key} stands outside of the section: write [{SECTION}] above it"
-    return f"{key}: there is no such section; options stand in [{SECTION}]"
+        return f"{key} is outside a section; write [{SECTION}] above it"
+    return f"{key}: there is no such section; options belong in [{SECTION}]"
 
 
 def _are_texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(one, str) for one in value)
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
 def _line_of(origin: str) -> str:
@@ -242,13 +247,13 @@ def _line_of(origin: str) -> str:
 
 
 def from_folder(field: Field, raw: Any, folder: str) -> Any:
-    """A path in a file is meant from the file's folder."""
+    """Resolve a path that is relative to the folder of its file."""
     if not field.paths:
         return raw
     if isinstance(raw, list):
-        return [from_folder(field, one, folder) for one in raw]
+        return [from_folder(field, item, folder) for item in raw]
     if not isinstance(raw, str) or not raw or raw in _WORDS:
         return raw
     if field.name == "gemini" and os.sep not in raw and not raw.startswith("~"):
-        return raw  # a release
+        return raw  # it is a release, not a path
     return os.path.join(folder, os.path.expanduser(raw))

@@ -1,4 +1,4 @@
-"""MCP servers as they are written elsewhere (`mcpServers` of Gemini CLI and of Claude, or a command), to ours."""
+"""Parse MCP servers: a command, or the `mcpServers` format of Gemini CLI and Claude."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ __all__ = ["servers_of"]
 
 _BIGGEST = 1024 * 1024
 _SAME = ("command", "args", "env", "cwd", "headers")
-# Said about a server, and no matter for a run.
-_IDLE = ("description", "type", "name", "disabled", "trust")
+# Keys that do not matter for a run.
+_IGNORED = ("description", "type", "name", "disabled", "trust")
 
 
 def servers_of(text: str) -> dict[str, McpServer]:
-    """The servers that `--mcp` names: `NAME=COMMAND`, `NAME=https://...`, `NAME=JSON`, JSON, or a file of it.
+    """Parse a value of `--mcp`; raises `ValueError`.
 
-    Raises `ValueError` with what is wrong.
+    It is `NAME=COMMAND`, `NAME=https://...`, `NAME=JSON`, JSON, or a JSON file.
 
     >>> servers_of("files=npx -y some-server /data")["files"].args
     ('-y', 'some-server', '/data')
@@ -31,7 +31,7 @@ def servers_of(text: str) -> dict[str, McpServer]:
         return _from_json(text, "the JSON")
     name, equals, words = text.partition("=")
     if equals and name.strip() and words.lstrip().startswith("{"):
-        return _from_json(f'{{"{name.strip()}": {words}}}', f"what stands behind {name.strip()}=")
+        return _from_json(f'{{"{name.strip()}": {words}}}', f"the text after {name.strip()}=")
     if equals and name.strip() and not Path(text).is_file():
         return {name.strip(): _from_words(words.strip())}
     path = Path(text)
@@ -41,7 +41,7 @@ def servers_of(text: str) -> dict[str, McpServer]:
         return _from_json(path.read_text("utf-8-sig"), text)
     except OSError as error:
         reason = error.strerror or error
-        raise ValueError(f"{text!r} is neither NAME=COMMAND nor JSON nor a readable file: {reason}") from None
+        raise ValueError(f"{text!r} is not NAME=COMMAND, JSON or a readable file: {reason}") from None
     except UnicodeDecodeError:
         raise ValueError(f"{text} is not UTF-8") from None
 
@@ -52,20 +52,20 @@ def _from_words(words: str) -> McpServer:
     try:
         parts = shlex.split(words)
     except ValueError as error:
-        raise ValueError(f"the command cannot be taken apart: {error}") from None
+        raise ValueError(f"the command cannot be split into words: {error}") from None
     if not parts:
-        raise ValueError("there is no command behind the =")
+        raise ValueError("there is no command after the =")
     return McpServer(command=parts[0], args=tuple(parts[1:]))
 
 
 def _from_json(text: str, where: str) -> dict[str, McpServer]:
     try:
-        given = msgspec.json.decode(text)
+        decoded = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
         raise ValueError(f"{where} is not JSON: {error}") from None
-    servers = given.get("mcpServers", given) if isinstance(given, dict) else None
+    servers = decoded.get("mcpServers", decoded) if isinstance(decoded, dict) else None
     if not isinstance(servers, dict) or not all(isinstance(server, dict) for server in servers.values()):
-        raise ValueError(f'{where} is no object such as {{"mcpServers": {{"name": {{"command": "..."}}}}}}')
+        raise ValueError(f'{where} is not an object like {{"mcpServers": {{"name": {{"command": "..."}}}}}}')
     return {
         name: _server(name, server) for name, server in servers.items() if server.get("disabled") is not True
     }
@@ -73,18 +73,18 @@ def _from_json(text: str, where: str) -> dict[str, McpServer]:
 
 def _server(name: str, given: Mapping[str, Any]) -> McpServer:
     if given.get("trust") is True:
-        raise ValueError(f"{name}: trust is not taken from there; --allow-server {name} says the same")
-    made: dict[str, Any] = {key: given[key] for key in _SAME if key in given}
-    made["url"] = given.get("httpUrl", given.get("url"))
+        raise ValueError(f"{name}: trust is not supported here; use --allow-server {name} instead")
+    fields: dict[str, Any] = {key: given[key] for key in _SAME if key in given}
+    fields["url"] = given.get("httpUrl", given.get("url"))
     if isinstance(given.get("timeout"), (int, float)):
-        made["timeout"] = given["timeout"] / 1000  # both count milliseconds
+        fields["timeout"] = given["timeout"] / 1000  # both formats use milliseconds
     for theirs, ours in (("includeTools", "include_tools"), ("excludeTools", "exclude_tools")):
         if theirs in given:
-            made[ours] = given[theirs]
-    understood = {*_SAME, *_IDLE, "url", "httpUrl", "timeout", "includeTools", "excludeTools"}
-    if unknown := [key for key in given if key not in understood]:
-        raise ValueError(f"{name}: {', '.join(unknown)} cannot be given to a run")
-    for key, value in made.items():
+            fields[ours] = given[theirs]
+    known = {*_SAME, *_IGNORED, "url", "httpUrl", "timeout", "includeTools", "excludeTools"}
+    if unknown := [key for key in given if key not in known]:
+        raise ValueError(f"{name}: {', '.join(unknown)} is not supported")
+    for key, value in fields.items():
         if isinstance(value, list):
-            made[key] = tuple(value)
-    return McpServer(**made)
+            fields[key] = tuple(value)
+    return McpServer(**fields)

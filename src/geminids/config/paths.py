@@ -1,4 +1,4 @@
-"""Where geminids keeps its own things on this machine."""
+"""The folders in which geminids keeps its own files."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ import msgspec
 
 __all__ = ["SOURCE", "Places", "private_dir", "write_private"]
 
-# Tells a run within a run whose home it is. It begins with GEMINI_CLI_, as the mark does: the CLI strips others.
+# Names the user's home for runs that a tool of another run starts. It begins with GEMINI_CLI_, like
+# the marker of processes: the CLI removes other variables from the environment of its tools.
 SOURCE = "GEMINI_CLI_GEMINIDS_SOURCE"
 
 
 class Places(msgspec.Struct, frozen=True):
     """The folders of this installation, all below `root`.
 
-    `GEMINIDS_HOME` moves them all at once (a clone's own `.geminids`, a test's temporary folder).
+    `GEMINIDS_HOME` sets `root`, for example to the `.geminids` of a clone or to a temporary folder.
     """
 
     root: Path
@@ -33,12 +34,12 @@ class Places(msgspec.Struct, frozen=True):
 
     @property
     def releases(self) -> Path:
-        """Managed installs of Gemini CLI, one folder a version."""
+        """Managed installs of Gemini CLI, one folder per version."""
         return self.root / "gemini"
 
     @property
     def node(self) -> Path:
-        """Managed Node, one folder a version."""
+        """Managed Node, one folder per version."""
         return self.root / "node"
 
     @property
@@ -48,32 +49,32 @@ class Places(msgspec.Struct, frozen=True):
 
     @property
     def runs(self) -> Path:
-        """One folder for each run that has to write something, gone when the run is."""
+        """Scratch folders of runs. Each is removed when its run ends."""
         return self.root / "runs"
 
     @property
     def kept(self) -> Path:
-        """One empty file for each run whose leftovers were kept on purpose."""
+        """One empty file for each run with `leftovers="keep"`."""
         return self.root / "kept"
 
     @property
     def locks(self) -> Path:
-        """One file for each session that a run holds."""
+        """One lock file for each session in use."""
         return self.root / "locks"
 
     @property
     def prices(self) -> Path:
-        """List prices as they were looked up, so that the next look needs no library."""
+        """A cache of list prices, so that the next lookup needs no library."""
         return self.root / "prices"
 
     @property
     def request_log(self) -> Path:
-        """The API requests that no session file of the CLI holds (`gateway/request_log.py`)."""
+        """API requests that are in no session file of the CLI (`gateway/request_log.py`)."""
         return self.root / "request-log" / "requests.jsonl"
 
 
 def private_dir(path: Path) -> Path:
-    """Make a folder that only its owner can enter, and return it; so are those above it that were not there."""
+    """Create a folder and missing parents that only the owner can enter, and return it."""
     if not path.is_dir():
         private_dir(path.parent)
         path.mkdir(mode=0o700, exist_ok=True)
@@ -81,7 +82,7 @@ def private_dir(path: Path) -> Path:
 
 
 def write_private(file: Path, data: bytes, *, mode: int = 0o600, sync: bool = False) -> None:
-    """Write a file, whole or not at all; raises OSError. `sync`: it is on the disk when this returns."""
+    """Write a file atomically; raises OSError. `sync`: the data is on disk when this returns."""
     private_dir(file.parent)
     draft = file.with_name(f".{file.name}.{os.getpid()}.{os.urandom(4).hex()}")
     try:

@@ -1,4 +1,4 @@
-"""What a project's own file may set without the user's word: what leaves the agent less power, and nothing more."""
+"""Decide what the file of an untrusted project may set: only values that allow the agent less."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from geminids.config.form import field_named
 
 __all__ = ["ADDED_UP", "ONLY_TOOLS", "is_inside", "may_set", "restrain"]
 
-# Denies of all layers hold, whoever said them.
+# The denies of all layers apply together.
 ADDED_UP = ("permissions.deny_tools", "permissions.deny_commands", "permissions.deny_servers")
 
 ONLY_TOOLS = "permissions.only_tools"
@@ -24,16 +24,16 @@ _STRICTER_FIRST: dict[str, tuple[Any, ...]] = {
 }
 _CAPABILITY = ("deny", "ask", None, "allow")
 _STRICT_SWITCH = {"literal": True, "offline": True, "trust_workspace": False}
-# Where nothing is said, everything is meant.
+# If these are empty, everything is allowed.
 _ALL_IF_EMPTY = ("env_only", ONLY_TOOLS)
 
 
 def restrain(
     values: Mapping[str, Any], below: Mapping[str, Any], folder: str
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """What of a project's values holds although nobody trusts it, and the names of those that do not."""
+    """Return the values of an untrusted project that apply, and the names of the ignored ones."""
     kept: dict[str, Any] = {}
-    passed_over: list[str] = []
+    ignored: list[str] = []
     denied: tuple[str, ...] = ()
     for name, value in values.items():
         field = field_named(name)
@@ -43,23 +43,28 @@ def restrain(
         elif name == ONLY_TOOLS and value:
             kept[name], denied = _both(value, before)
         else:
-            passed_over.append(name)
-    also = kept.get(_DENY_TOOLS, ())
-    if denied and isinstance(also, tuple):
-        kept[_DENY_TOOLS] = (*also, *denied)
-    return kept, tuple(passed_over)
+            ignored.append(name)
+    deny_tools = kept.get(_DENY_TOOLS, ())
+    if denied and isinstance(deny_tools, tuple):
+        kept[_DENY_TOOLS] = (*deny_tools, *denied)
+    return kept, tuple(ignored)
 
 
 def _both(value: tuple[str, ...], before: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Two lists of the only tools hold at once: what both name, and where that is nothing, a deny for the rest."""
-    both = tuple(one for one in before if one in value)
+    """Combine two `only_tools` lists.
+
+    Return the tools in both; if there are none, deny all of them.
+    """
+    both = tuple(tool for tool in before if tool in value)
     return (both, ()) if both else (before, before)
 
 
 def may_set(field: Field, value: Any, below: Any, folder: str) -> bool:
-    """Whether a project that is not trusted may set `field`, where `below` is what holds without it.
+    """Whether an untrusted project may set `field` to `value`.
 
-    A value of the wrong kind may pass: it is refused with its line when the options are checked.
+    `below` is the value without the project.
+
+    A value of the wrong type passes: the validation of the options refuses it, with its line.
     """
     if field.reach == "free":
         return True
@@ -83,7 +88,7 @@ def _narrows(field: Field, value: Any, below: Any) -> bool:
 
 
 def _is_lower(value: Any, below: Any) -> bool:
-    if not all(isinstance(one, (int, float, type(None))) for one in (value, below)):
+    if not all(isinstance(number, (int, float, type(None))) for number in (value, below)):
         return True
     return value is not None and (below is None or value <= below)
 
@@ -91,18 +96,18 @@ def _is_lower(value: Any, below: Any) -> bool:
 def _is_part(field: Field, value: Any, below: Any) -> bool:
     if not isinstance(value, tuple) or not isinstance(below, (tuple, type(None))):
         return value is not None
-    if not all(isinstance(one, str) for one in (*value, *(below or ()))):
+    if not all(isinstance(item, str) for item in (*value, *(below or ()))):
         return True
     if field.name in _ALL_IF_EMPTY and not below:
-        # An empty `env_only` passes on nothing; an empty `only_tools` is none at all.
+        # An empty `env_only` passes on nothing; an empty `only_tools` has no effect.
         return below is None or field.name != "env_only"
     return set(value) <= set(below or ()) and (bool(value) or field.name != ONLY_TOOLS)
 
 
 def is_inside(path: str, folder: str) -> bool:
-    """Whether a path, links followed, lies below a folder."""
+    """Whether a path is below a folder, after links are resolved."""
     try:
         real, root = os.path.realpath(path), os.path.realpath(folder)
-    except ValueError:  # a NUL in it
+    except ValueError:  # the path contains a NUL
         return False
     return real.startswith(root.rstrip(os.sep) + os.sep)

@@ -1,4 +1,4 @@
-"""The schema of a run's options for others: JSON Schema, the fields of a form, and the reference page."""
+"""The schema of the options as JSON Schema, as fields of a form and as the reference page."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ __all__ = ["ConfigField", "config_fields", "json_schema", "reference_page"]
 
 
 class ConfigField(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
-    """One field of a form. `secret`: its values, or some of them, are not to be shown. `fields`: those of an entry.
+    """A field of a form.
 
-    `choices` of a `text` are suggestions, those of a `choice` are all there is. `min` and `max` are inclusive, but
-    where `exclusive_min` says that the value must be above it.
+    `secret`: do not show its values. `fields`: the fields of an entry of a mapping.
+
+    The `choices` of a `text` are suggestions; a `choice` accepts no other values. `min` and `max`
+    are inclusive; with `exclusive_min`, the value must be above `min`.
     """
 
     name: str
@@ -36,7 +38,7 @@ class ConfigField(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
 
 
 def json_schema() -> dict[str, Any]:
-    """The JSON Schema (2020-12) of `Options`.
+    """Return the JSON Schema (2020-12) of `Options`.
 
     >>> json_schema()["$defs"]["Options"]["properties"]["max_turns"]["anyOf"][0]["maximum"]
     100000
@@ -46,7 +48,7 @@ def json_schema() -> dict[str, Any]:
 
 
 def config_fields() -> tuple[ConfigField, ...]:
-    """What a form needs to know, in the order in which it shows it.
+    """Return the fields of a form, in their order.
 
     >>> [(field.name, field.kind) for field in config_fields()][:2]
     [('model', 'text'), ('effort', 'text')]
@@ -76,30 +78,30 @@ def _form_field(field: Field, inner: tuple[ConfigField, ...] = ()) -> ConfigFiel
 
 _REACH = {
     "free": "yes",
-    "inside": "where the path lies in the project",
-    "narrows": "where it leaves the agent less",
+    "inside": "only to a path in the project",
+    "narrows": "only to allow the agent less",
     "power": "no",
 }
 
 _HEAD = """\
 # Options of a run
 
-This page is made from the schema (`make reference`); what is said here is what the code does.
+`make reference` generates this page from the schema in the code.
 
-Each option can be given in Python (`Options(model="flash")`, or by keyword to `ask`), on the command line, in a
-variable, and in a [configuration file](config.md) under `[gemini]`. *Project* says whether the `geminids.toml` of a
-project that you have not trusted may set it. Switches have a `--no-` form too. On the command line, in variables and
-in files `none` stands for "no limit". Lists in variables have commas between their values.
+You can set each option in Python (`Options(model="flash")`, or as a keyword argument of `ask`), on the command line,
+in an environment variable, and in a [configuration file](config.md) under `[gemini]`. *Project* says whether the
+`geminids.toml` of a project that you have not trusted may set it. Switches also have a `--no-` form. On the command
+line, in variables and in files, `none` means "no limit". Lists in variables are separated by commas.
 """
 
 
 def reference_page() -> str:
-    """docs/reference/options.md."""
+    """Return the text of docs/reference/options.md."""
     parts = [_HEAD]
     for group in GROUPS:
         parts.append(f"## {group}\n")
         parts += [_entry(field) for field in fields() if field.group == group]
-    parts.append("## An MCP server\n\nThe fields of one entry of `mcp_servers`.\n")
+    parts.append("## An MCP server\n\nThe fields of an entry of `mcp_servers`.\n")
     parts += [f"- `{field.name}` ({_type(field)}): {field.description}" for field in server_fields()]
     return "\n".join(parts) + "\n"
 

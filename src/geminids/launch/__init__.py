@@ -1,1 +1,1 @@
-"""Options become a plan, and the plan becomes files that the CLI reads."""
+"""Turn options into a plan, and write the files that the plan needs."""

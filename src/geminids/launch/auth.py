@@ -1,4 +1,4 @@
-"""Choose the sign-in of a run, so that it works headless."""
+"""Choose a sign-in that works without a terminal."""
 
 from __future__ import annotations
 
@@ -13,14 +13,17 @@ AuthMode = Literal["key", "vertex", "account", "adc", "other", "none"]
 
 
 class Auth(msgspec.Struct, frozen=True):
-    """The mode, where it was found, and what to write as `security.auth.selectedType` (None: leave it)."""
+    """A sign-in: its mode, its source, and the value for `security.auth.selectedType`.
+
+    If `selected_type` is None, the setting stays as it is.
+    """
 
     mode: AuthMode
     source: str
     selected_type: str | None = None
 
 
-_OF_TYPE: dict[str, AuthMode] = {
+_MODES: dict[str, AuthMode] = {
     "gemini-api-key": "key",
     "vertex-ai": "vertex",
     "oauth-personal": "account",
@@ -33,17 +36,17 @@ _OF_TYPE: dict[str, AuthMode] = {
 def choose_auth(
     environ: Mapping[str, str], user_settings: Mapping[str, Any], workspace_type: str | None = None
 ) -> Auth:
-    """Choose the sign-in: a trusted folder's settings first (`workspace_type`: the CLI lets them outrank the rest),
-    then the environment, then the user's settings.
+    """Choose the sign-in from the environment, or else from the user's settings.
 
-    The CLI itself puts settings before the environment. But a key in the environment was put there for this
-    process, and without `selectedType` a run with GOOGLE_GEMINI_BASE_URL ends with exit 41 whatever key it has
-    (validateNonInterActiveAuth.ts knows no `gateway`).
+    `workspace_type` is the sign-in that a trusted folder's settings select. It wins, because in the
+    CLI these settings override all others.
+
+    The CLI itself prefers the user's settings to the environment. We do not: a key in the
+    environment was set for this process. Without `selectedType`, a run with GOOGLE_GEMINI_BASE_URL
+    exits with 41 whatever key it has (validateNonInterActiveAuth.ts does not know `gateway`).
     """
     if workspace_type:
-        return Auth(
-            _OF_TYPE.get(workspace_type, "other"), "the folder's settings, security.auth.selectedType"
-        )
+        return Auth(_MODES.get(workspace_type, "other"), "the folder's settings, security.auth.selectedType")
     if environ.get("GOOGLE_GENAI_USE_GCA") == "true":
         return Auth("account", "GOOGLE_GENAI_USE_GCA", "oauth-personal")
     if environ.get("GOOGLE_GENAI_USE_VERTEXAI") == "true":
@@ -52,14 +55,14 @@ def choose_auth(
         return Auth("key", "GEMINI_API_KEY", "gemini-api-key")
     chosen = selected_type(user_settings)
     if chosen:
-        return Auth(_OF_TYPE.get(chosen, "other"), "settings security.auth.selectedType")
+        return Auth(_MODES.get(chosen, "other"), "settings security.auth.selectedType")
     if environ.get("CLOUD_SHELL") == "true" or environ.get("GEMINI_CLI_USE_COMPUTE_ADC") == "true":
         return Auth("adc", "CLOUD_SHELL or GEMINI_CLI_USE_COMPUTE_ADC")
     return Auth("none", "nothing found")
 
 
 def selected_type(settings: Mapping[str, Any]) -> str | None:
-    """The sign-in that settings choose, if they do."""
+    """Return the sign-in that the settings select, if any."""
     value: Any = settings
     for name in ("security", "auth", "selectedType"):
         value = value.get(name) if isinstance(value, dict) else None

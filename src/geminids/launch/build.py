@@ -1,4 +1,4 @@
-"""Build the plan of a run from its context and the gateway's endpoint. Pure: reads, writes and opens nothing."""
+"""Build the plan of a run from its context and the gateway's endpoint. Pure: no files, no sockets."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from geminids.launch import environment, home
-from geminids.launch.gateway_env import NO_KEY, Endpoint, gateway_environment, past_proxies
+from geminids.launch.gateway_env import NO_KEY, Endpoint, bypass_proxies, gateway_environment
 from geminids.launch.plan import Plan, WarmPlan, Writes
-from geminids.launch.prepare import TRUST_WORKSPACE, Context, has_power
+from geminids.launch.prepare import TRUST_WORKSPACE, Context, takes_effect_if_trusted
 from geminids.options import Options
 
 __all__ = ["build_headless", "build_warm"]
 
 _SKIP_TRUST = "--skip-trust"
-# Variables of one terminal or of one moment: processes that outlive both must not differ by them.
-_FLEETING = (
+# Variables of one terminal or one point in time. Warm processes outlive both: drop the variables,
+# so that plans that differ only in them can share a process.
+_TRANSIENT = (
     "_",
     "COLUMNS",
     "GEMINIDS_WARM",
@@ -43,9 +44,10 @@ _FLEETING = (
 
 
 def build_headless(context: Context, endpoint: Endpoint | None, *, resumed: Path | None = None) -> Plan:
-    """The plan of a headless run.
+    """Build the plan of a headless run.
 
-    `endpoint` is the gateway's, None on a direct route. `resumed` is the file of the session that is resumed.
+    `endpoint` is the gateway's, or None on a direct route. `resumed` is the file of the resumed
+    session.
     """
     message = context.message
     assert message is not None, "prepared without a prompt"
@@ -78,13 +80,14 @@ def build_headless(context: Context, endpoint: Endpoint | None, *, resumed: Path
 
 
 def build_warm(context: Context, endpoint: Endpoint | None) -> WarmPlan:
-    """The plan of a warm session and of the process that serves it."""
+    """Build the plan of a warm session and of the process that serves it."""
     settings = context.settings
-    env = {name: value for name, value in _environment(context, endpoint).items() if name not in _FLEETING}
-    # Every session/new loads the settings of its folder, and with the trust that headless runs get by `--skip-trust`
-    # it would load the repository's too (acpSessionManager.ts). So the folder is trusted only if nothing in it would
-    # take effect. In an untrusted folder, `default` is the only approval mode: `prepare` refuses the others.
-    if not context.options.trust_workspace and not any(map(has_power, settings.neutralised)):
+    env = {name: value for name, value in _environment(context, endpoint).items() if name not in _TRANSIENT}
+    # Every session/new loads the settings of its folder. Headless runs use `--skip-trust`; here
+    # that trust would also load the repository's settings (acpSessionManager.ts). So trust the
+    # folder only if nothing in it would take effect. In an untrusted folder, `default` is the only
+    # approval mode: `prepare` refuses the others.
+    if not context.options.trust_workspace and not any(map(takes_effect_if_trusted, settings.neutralised)):
         env[TRUST_WORKSPACE] = "true"
     return WarmPlan(
         argv=(
@@ -110,15 +113,15 @@ def build_warm(context: Context, endpoint: Endpoint | None) -> WarmPlan:
 
 
 def _environment(context: Context, endpoint: Endpoint | None) -> dict[str, str]:
-    """The whole environment of the CLI."""
+    """Return the complete environment of the CLI."""
     env, settings = context.env, context.settings
     if endpoint is not None and context.route.kind == "gateway":
         env = gateway_environment(env, context.route, endpoint, blank=context.options.trust_workspace)
-        env = past_proxies(env)
+        env = bypass_proxies(env)
     blank = {name: "" for name in settings.blank if name not in env}
     kept = {name: value for name, value in env.items() if name not in settings.drop}
-    where = {"GEMINI_CLI_HOME": str(context.home.path), home.SOURCE: str(context.home.source.path)}
-    return environment.headless_environment({**kept, **blank, **settings.env, **where})
+    homes = {"GEMINI_CLI_HOME": str(context.home.path), home.SOURCE: str(context.home.source.path)}
+    return environment.headless_environment({**kept, **blank, **settings.env, **homes})
 
 
 def _secrets(context: Context, endpoint: Endpoint | None) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""The environment of the CLI: this process, the env file, the options, and the `.env` files that it would read."""
+"""Build the environment of the CLI, and read `.env` files."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ __all__ = [
     "telemetry_environment",
 ]
 
-# Whatever would lead an offline run away from the loopback.
-_AWAY = (
+# Variables that could send an offline run's requests elsewhere than to loopback.
+_NETWORK = (
     "GOOGLE_API_KEY",
     "GOOGLE_GENAI_USE_VERTEXAI",
     "GOOGLE_GENAI_USE_GCA",
@@ -28,9 +28,9 @@ _AWAY = (
     *(name for proxy in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY") for name in (proxy, proxy.lower())),
 )
 
-# Without these a program does not find its files, or speaks another language than its user.
+# Programs need these to find their files and to use the user's language.
 _NEEDED = ("PATH", "HOME", "TMPDIR", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TERM")
-# Whose run this is, where it is a run within a run.
+# Prefix of our own variables. A run that is started by a tool of another run needs them.
 _OURS = "GEMINI_CLI_GEMINIDS_"
 
 
@@ -39,13 +39,13 @@ class EnvFileProblem(Exception):
 
 
 def read_env_file(text: str, where: str) -> dict[str, str]:
-    """NAME=value lines; `export`, quotes, comments and blank lines are understood.
+    """Parse NAME=value lines. `export`, quotes, comments and blank lines are allowed.
 
     >>> read_env_file('export A="x y"  # note\\nB=2', ".env")
     {'A': 'x y', 'B': '2'}
     """
-    found: dict[str, str] = {}
-    # Not splitlines: that would cut a value at characters that end no line in any editor.
+    variables: dict[str, str] = {}
+    # Not splitlines: it also splits at characters that no editor treats as the end of a line.
     lines = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n").split("\n")
     for number, raw in enumerate(lines, 1):
         line = raw.strip().removeprefix("export ").strip()
@@ -54,10 +54,10 @@ def read_env_file(text: str, where: str) -> dict[str, str]:
         name, equals, value = line.partition("=")
         name = name.strip()
         if not equals or not name.replace("_", "a").isalnum():
-            # The line itself is not shown: it may hold a secret.
+            # Do not show the line: it may contain a secret.
             raise EnvFileProblem(f"{where}, line {number}: not NAME=value")
-        found[name] = _unquoted(value.strip())
-    return found
+        variables[name] = _unquoted(value.strip())
+    return variables
 
 
 def _unquoted(value: str) -> str:
@@ -71,7 +71,7 @@ def _unquoted(value: str) -> str:
 def base_environment(
     environ: Mapping[str, str], options: Options, from_file: Mapping[str, str]
 ) -> dict[str, str]:
-    """This process's variables (with `env_only`, the named ones alone), then the env file's, then the caller's."""
+    """Merge the variables of this process, of the env file and of the options. Apply `env_only`."""
     if options.env_only is not None:
         named = {*options.env_only, *_NEEDED}
         environ = {name: value for name, value in environ.items() if name in named or name.startswith(_OURS)}
@@ -79,18 +79,22 @@ def base_environment(
 
 
 def headless_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """What every headless run needs, where the caller has not decided otherwise."""
+    """Add the variables that every run needs."""
     ours = {
-        # One process: the launcher swallows signals, and its kill would orphan the agent (#25590).
+        # Run the CLI as one process: its launcher swallows signals, and killing it orphans the
+        # agent (#25590).
         "GEMINI_CLI_NO_RELAUNCH": "true",
-        # Else a login asks for consent on stdout and waits on stdin.
+        # Otherwise a login asks for consent on stdout and waits on stdin.
         "NO_BROWSER": "true",
     }
     return {**environ, **ours}
 
 
 def telemetry_environment(outfile: str) -> dict[str, str]:
-    """Variables that make the CLI write its telemetry to a file; as settings, each run would need its own home."""
+    """Return variables that make the CLI write telemetry to a file.
+
+    As settings, each run would need its own home.
+    """
     return {
         "GEMINI_TELEMETRY_ENABLED": "true",
         "GEMINI_TELEMETRY_TARGET": "local",
@@ -100,51 +104,52 @@ def telemetry_environment(outfile: str) -> dict[str, str]:
 
 
 def offline_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment without anything that would lead an offline run away from loopback."""
-    return {name: value for name, value in environ.items() if name not in _AWAY}
+    """Remove variables that could send an offline run's requests elsewhere than to loopback."""
+    return {name: value for name, value in environ.items() if name not in _NETWORK}
 
 
-# Blanks and ends of lines as JavaScript knows them.
+# Whitespace and line ends as JavaScript defines them.
 _S = r"[\t-\r \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff]"
 _BLANK = "\t\n\v\f\r \u00a0\u1680\u2028\u2029\u202f\u205f\u3000\ufeff" + "".join(
     map(chr, range(0x2000, 0x200B))
 )
 _BEGIN, _END = r"(?:\A|(?<=[\n\r\u2028\u2029]))", r"(?=[\n\r\u2028\u2029]|\Z)"
-# dotenv's own expression (lib/main.js, LINE): a name, `=` (or `: `), a value in quotes or up to a comment.
-# A text, not compiled yet: most folders have no such file.
+# The expression of dotenv (lib/main.js, LINE): a name, `=` (or `: `), a value in quotes or up to a
+# comment. It is compiled on first use, because most folders have no such file.
 _LINE = (
     rf"""{_BEGIN}{_S}*(?:export{_S}+)?([\w.-]+)(?:{_S}*={_S}*?|:{_S}+?)"""
     rf"""({_S}*'(?:\\'|[^'])*'|{_S}*"(?:\\"|[^"])*"|{_S}*`(?:\\`|[^`])*`|[^#\r\n]+)?"""
     rf"""{_S}*(?:\#[^\n\r\u2028\u2029]*)?{_END}"""
 )
 _QUOTED = rf"""{_BEGIN}(['"`])([\s\S]*)\1{_END}"""
-# Where a line begins, and what stands there; a name and its `=` can be on two lines.
+# A name at the start of a line. The name and its `=` can be on two lines.
 _NAME = r"^(?=\s?(?:export\s)?([\w.-]+)\s?[=:])"
 _LINE_ENDS = frozenset("\n\r\u2028\u2029")
 
 
 def read_dotenv(text: str) -> dict[str, str]:
-    """The variables in a `.env` file; what is no assignment is passed over, as the CLI does.
+    """Parse a `.env` file as the CLI does: ignore everything that is not an assignment.
 
     >>> read_dotenv('A=1 # one\\nexport B="x\\\\ny"\\nnot a line')
     {'A': '1', 'B': 'x\\ny'}
     """
-    found: dict[str, str] = {}
+    variables: dict[str, str] = {}
     for match in re.finditer(_LINE, text.replace("\r\n", "\n").replace("\r", "\n"), re.ASCII):
         value = (match[2] or "").strip(_BLANK)
         quote, value = value[:1], re.sub(_QUOTED, r"\2", value)
         if quote == '"':
             value = value.replace("\\n", "\n").replace("\\r", "\r")
-        found[match[1]] = value
-    return found
+        variables[match[1]] = value
+    return variables
 
 
 def names_in(text: str) -> tuple[str, ...]:
-    """Every name that could be set by a `.env` file, however oddly it is written: rather one too many.
+    """Return every name that a `.env` file could set. It may return too many names, never too few.
 
     >>> names_in('A = "\\nB=2\\n"')
     ('A', 'B')
     """
-    # Blanks as JavaScript knows them, each run of them one: the search then takes time by length, not by its square.
+    # Collapse whitespace (as JavaScript defines it) first, so that the search takes linear and not
+    # quadratic time.
     text = re.sub(r"[\s\ufeff]+", lambda run: " " if _LINE_ENDS.isdisjoint(run[0]) else "\n", text)
     return tuple(dict.fromkeys(match[1] for match in re.finditer(_NAME, text, re.MULTILINE)))

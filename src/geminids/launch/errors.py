@@ -1,7 +1,7 @@
-"""What can be wrong before a run starts.
+"""Errors before a run starts.
 
-    Refused            the run cannot start; carries the failure that its result reports
-    PromptProblem      a prompt, or a file that an option adds to it, cannot be sent
+    Refused            the run cannot start; carries the failure for its result
+    PromptProblem      the prompt, or a file that an option adds to it, cannot be sent
     WorkspaceProblem   something in the folder makes a run impossible or unsafe
 
 `prepare` turns the other two into `Refused`.
@@ -17,9 +17,9 @@ __all__ = ["PromptProblem", "Refused", "WorkspaceProblem"]
 
 
 class Refused(Exception):
-    """A run that cannot start: nothing was spawned. `failure` has the reason and what to do.
+    """The run cannot start; no process was spawned. `failure` has the reason and what to do.
 
-    `headless_can`: only a warm process cannot be started; a headless run can.
+    `headless_can`: a headless run can start, only a warm process cannot.
     """
 
     def __init__(self, kind: FailureKind, message: str, hint: str, *, headless_can: bool = False) -> None:
@@ -29,7 +29,7 @@ class Refused(Exception):
 
 
 class PromptProblem(Exception):
-    """A prompt that cannot be sent, or what an option would put into it; `hint` says what to do."""
+    """The prompt, or a file that an option adds to it, cannot be sent. `hint` says what to do."""
 
     def __init__(
         self, message: str, hint: str, kind: Literal["bad_prompt", "bad_option"] = "bad_prompt"
@@ -40,7 +40,7 @@ class PromptProblem(Exception):
 
 
 class WorkspaceProblem(Exception):
-    """Something in the folder that makes a run impossible or unsafe; `hint` says what to do."""
+    """Something in the folder makes a run impossible or unsafe. `hint` says what to do."""
 
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(message)

@@ -1,4 +1,7 @@
-"""The environment of a CLI behind the gateway: the run's token in place of every credential, no proxy on the way."""
+"""Build the environment of a CLI that uses the gateway.
+
+The run's token replaces credentials, and loopback bypasses proxies.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +12,19 @@ import msgspec
 
 from geminids.gateway.route import Route
 
-__all__ = ["NO_KEY", "PLACEHOLDER", "Endpoint", "gateway_environment", "past_proxies"]
+__all__ = ["NO_KEY", "PLACEHOLDER", "Endpoint", "bypass_proxies", "gateway_environment"]
 
 NO_KEY = "geminids-holds-the-key"
-"""The value of the key variable in processes whose sessions get their tokens one by one. It authorizes nothing."""
+"""The value of the key variable in processes where each session gets its own token.
+
+It authorizes nothing.
+"""
 
 _LOOPBACK = ("127.0.0.1", "localhost")
 _SHORTEST = 8
 _PROXIES = ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy")
-# Whatever chooses a sign-in, holds a key, or leads to an API. Each run gets those it needs and no other.
+# Variables that choose a sign-in, hold a key or name the address of an API. A run gets only those
+# it needs.
 _SIGN_IN = (
     "GEMINI_API_KEY",
     "GOOGLE_API_KEY",
@@ -26,7 +33,8 @@ _SIGN_IN = (
     "GOOGLE_GEMINI_BASE_URL",
     "GOOGLE_VERTEX_BASE_URL",
 )
-# What leads to the machine's Google credentials. The gateway uses them; the CLI and its tools do not need them.
+# Variables with the machine's Google credentials. The gateway uses them; the CLI and its tools do
+# not need them.
 _MACHINE_CREDENTIALS = (
     "GOOGLE_APPLICATION_CREDENTIALS",
     "GOOGLE_CLOUD_ACCESS_TOKEN",
@@ -35,9 +43,9 @@ _MACHINE_CREDENTIALS = (
 
 
 class Endpoint(msgspec.Struct, frozen=True):
-    """Where the CLI finds the gateway, the token that identifies its run there, and `variables` for its tools.
+    """The gateway's address, the token of the run, and `variables` for the tools of the run.
 
-    `key` is what the gateway signs in with, if it read the key itself (`key_from`).
+    `key` is the API key, if the gateway read it itself (`key_from`).
     """
 
     url: str
@@ -50,15 +58,16 @@ class Endpoint(msgspec.Struct, frozen=True):
 
 
 PLACEHOLDER = Endpoint("http://127.0.0.1:<port>", NO_KEY)
-"""For plans that are shown or checked and never carried out."""
+"""For plans that are only shown or checked."""
 
 
 def gateway_environment(
     env: Mapping[str, str], route: Route, endpoint: Endpoint, *, blank: bool = False
 ) -> dict[str, str]:
-    """`env` with the gateway's address and the run's token, and without any variable that holds a real key.
+    """Add the gateway's address and the run's token to `env`, and remove real keys.
 
-    `blank`: set what is removed to nothing, because the CLI reads a trusted folder's `.env` for unset names.
+    `blank`: set removed variables to "", because the CLI takes unset ones from a trusted folder's
+    `.env`.
 
     >>> key = Route(kind="gateway", sign_in="api_key", key="AIza-k3y")
     >>> gateway_environment({"GEMINI_API_KEY": "AIza-k3y", "COPY": "--key=AIza-k3y"}, key, Endpoint("http://x", "t"))
@@ -81,12 +90,12 @@ def gateway_environment(
 
 
 def _variables(route: Route, endpoint: Endpoint) -> dict[str, str]:
-    """What leads the CLI to the gateway, in the form of the API that it speaks."""
+    """Return the variables that make the CLI use the gateway, for the API of the route."""
     if route.api == "code_assist":
         endpoint_url = {"CODE_ASSIST_ENDPOINT": f"{endpoint.url}/{endpoint.token}"}
         if route.sign_in == "account":
             return endpoint_url
-        # A replay: the CLI must not look for a login.
+        # In a replay, the CLI must not look for a login.
         return {**endpoint_url, "GOOGLE_GENAI_USE_GCA": "true", "GOOGLE_CLOUD_ACCESS_TOKEN": NO_KEY}
     if route.api == "vertex":
         return {
@@ -98,15 +107,21 @@ def _variables(route: Route, endpoint: Endpoint) -> dict[str, str]:
 
 
 def _holds(text: str, key: str) -> bool:
-    """A key of a few letters belongs to a test server. It would also be found in PATH, so it is not searched for."""
+    """Whether `text` contains the key.
+
+    A key of a few letters must be equal: it could be part of PATH by chance.
+    """
     return text == key or (len(key) >= _SHORTEST and key in text)
 
 
-def past_proxies(env: Mapping[str, str]) -> dict[str, str]:
-    """The environment in which the CLI reaches loopback without a proxy, while its tools still find the proxy."""
+def bypass_proxies(env: Mapping[str, str]) -> dict[str, str]:
+    """Exclude loopback from the proxies, for the CLI's requests to the gateway.
+
+    Tools still use the proxies.
+    """
     if not any(env.get(name) for name in _PROXIES):
         return dict(env)
-    # The CLI takes NO_PROXY, even an empty one, and else no_proxy; other programs the other way round.
+    # The CLI prefers NO_PROXY (even an empty one) to no_proxy; other programs prefer no_proxy.
     upper, lower = env.get("NO_PROXY"), env.get("no_proxy")
     for_cli = upper if upper is not None else lower or ""
     for_others = lower if lower is not None else upper or ""

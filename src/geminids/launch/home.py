@@ -1,4 +1,4 @@
-"""Private homes: the CLI reads our settings there, and its sessions still land where the user finds them."""
+"""Private homes: the CLI reads our settings there, and stores sessions in the user's home."""
 
 from __future__ import annotations
 
@@ -31,24 +31,26 @@ __all__ = [
 
 
 def skill_links(home: Path, folders: Sequence[str]) -> dict[str, str]:
-    """The links (place in the private home: target) for these skills and the user's own; none for no `folders`.
+    """Return links (path in the private home: target) for these skills and the user's own.
 
-    Of two with one name the later given wins, and any given one wins over the user's: that one is left out, for the
-    CLI would choose by its own rules. Raises `Refused` for a folder that holds no skill.
+    Without `folders`, there are no links: the home links the user's folder of skills as a whole.
+    If two skills have the same name, the later folder wins, and every folder wins over the user's
+    skill. The other skill gets no link, because the CLI would choose between them by its own rules.
+    Raises `Refused` if a folder has no skill.
     """
     if not folders:
         return {}
-    given = {_name(folder): os.path.abspath(folder) for folder in folders}
+    skills = {_name(folder): os.path.abspath(folder) for folder in folders}
     links: dict[str, str] = {}
     for tier in (".gemini/skills", ".agents/skills"):
         for entry in _entries(home / tier):
-            if _name_of_entry(home / tier / entry) not in given:
+            if _name_of_entry(home / tier / entry) not in skills:
                 links[f"{tier}/{entry}"] = str(home / tier / entry)
     for entry in _entries(home / ".agents"):
         if entry != "skills":
             links[f".agents/{entry}"] = str(home / ".agents" / entry)
-    for folder in given.values():
-        links[_free_place(folder, links)] = folder
+    for folder in skills.values():
+        links[_unused_path(folder, links)] = folder
     return links
 
 
@@ -58,14 +60,14 @@ def _name(folder: str) -> str:
     if head.why is not None:
         raise Refused(
             "bad_option",
-            f"skills: the CLI would not see {file}: {head.why}",
-            f"`geminids skills lint {folder}` tells what is wrong.",
+            f"skills: Gemini CLI would ignore {file}: {head.why}",
+            f"Run `geminids skills lint {folder}` for details.",
         )
     return head.name
 
 
 def _name_of_entry(entry: Path) -> str | None:
-    """The name of a user's skill, whether it is a folder or the SKILL.md at the top."""
+    """Return the name of a user's skill. The entry is its folder, or a SKILL.md at the top level."""
     file = entry if entry.name == "SKILL.md" else entry / "SKILL.md"
     head = read_skill(str(file))
     return head.name if head.why is None else None
@@ -78,15 +80,19 @@ def _entries(folder: Path) -> list[str]:
         return []
 
 
-def _free_place(folder: str, taken: dict[str, str]) -> str:
-    """A place of the folder's own name, where that is free and the CLI does not pass over it."""
+def _unused_path(folder: str, taken: dict[str, str]) -> str:
+    """Return an unused path named after the folder.
+
+    The CLI ignores hidden folders and node_modules.
+    """
     name = os.path.basename(folder).lstrip(".") or "skill"
-    places = (f".gemini/skills/{name}{more}" for more in ("", *(f"-{n}" for n in range(2, len(taken) + 4))))
-    return next(place for place in places if place not in taken and not place.endswith("/node_modules"))
+    paths = (f".gemini/skills/{name}{more}" for more in ("", *(f"-{n}" for n in range(2, len(taken) + 4))))
+    return next(path for path in paths if path not in taken and not path.endswith("/node_modules"))
 
 
-# Of the user's folder, what a run shall see: texts, skills, agents, extensions, policies and logins. Links, so
-# that a login which the CLI refreshes stays refreshed. Never settings.json, trustedFolders.json, projects.json.
+# Contents of the user's `.gemini` that a run uses. They are linked and not copied, so that a login
+# that the CLI refreshes is refreshed for the user too. Never link settings.json,
+# trustedFolders.json, projects.json.
 _LINKED = (
     "skills",
     "extensions",
@@ -101,15 +107,15 @@ _LINKED = (
     "installation_id",
     ".env",
 )
-# Where the CLI or its user keeps an API key.
+# Files that may contain an API key.
 _WITH_KEYS = (".env", "gemini-credentials.json")
-# Linked even where the user has none yet: sessions must land in the user's own tree.
+# Linked even if the user has none yet: the CLI must store sessions in the user's home.
 _SHARED = ("tmp", "history")
 _SEPARATOR = "\0"
 
 
 class SourceHome(msgspec.Struct, frozen=True):
-    """The home whose `.gemini` a run builds on, with the settings found in it."""
+    """The home whose `.gemini` a run uses, and the settings in it."""
 
     name: str
     path: Path
@@ -121,14 +127,15 @@ class SourceHome(msgspec.Struct, frozen=True):
 
 
 def source_home(home: str, environ: Mapping[str, str], places: Places) -> SourceHome:
-    """`user`: the user's own; `isolated`: one that holds nothing of the user's; else a folder given by path.
+    """Find the home: the user's own, an isolated one without the user's files, or a path.
 
-    Raises SettingsProblem where its settings.json cannot be read: the CLI would refuse it too.
+    Raises SettingsProblem if its settings.json cannot be read: the CLI would refuse it too.
     """
     if home == "isolated":
         return SourceHome("isolated", places.homes / "isolated", {})
     if home == "user":
-        # A run within a run: the outer one's private home is not the user's, and its limits are not for us.
+        # If a tool of another run started this one, GEMINI_CLI_HOME is that run's private home,
+        # with that run's settings. SOURCE names the user's home.
         named = environ.get(SOURCE) or environ.get("GEMINI_CLI_HOME") or environ.get("HOME")
         path = Path(named or os.path.expanduser("~")).absolute()
     else:
@@ -144,16 +151,16 @@ def source_home(home: str, environ: Mapping[str, str], places: Places) -> Source
 
 
 class PrivateHome(msgspec.Struct, frozen=True, kw_only=True):
-    """The home that the CLI is given (`GEMINI_CLI_HOME`): its path and its contents. `write_home` writes it."""
+    """The home for the CLI (`GEMINI_CLI_HOME`): its path and contents. `write_home` writes it."""
 
     path: Path
     source: SourceHome
     settings: Settings
     files: dict[str, str] = {}
-    """Further files, by their path in the home."""
+    """More files, by their path in the home."""
     skill_links: dict[str, str] = {}
     without: tuple[str, ...] = ()
-    """Files of the source that it does not link to."""
+    """Files of the source home that are not linked."""
 
 
 def plan_home(
@@ -165,12 +172,12 @@ def plan_home(
     skills: Mapping[str, str] = {},
     hides_key: bool = False,
 ) -> PrivateHome:
-    """The private home for these settings. Pure.
+    """Plan the private home for these settings. Pure.
 
-    `skills` comes from `skill_links`. `hides_key`: nothing in it leads to a file that may hold the API key.
+    `skills` comes from `skill_links`. `hides_key`: do not link files that may contain the API key.
 
-    Its name comes from its contents, so that runs with different settings never share one, and runs with the
-    same settings always do.
+    The name of the home is a hash of its contents: runs with the same settings share a home, and
+    runs with different settings do not.
     """
     without = _WITH_KEYS if hides_key else ()
     contents = (
@@ -197,7 +204,7 @@ def _settings_text(settings: Settings) -> str:
 
 
 def write_home(home: PrivateHome) -> None:
-    """Write the home, or what is missing of it; raises OSError."""
+    """Write the home, or the parts that are missing; raises OSError."""
     source, links = home.source, home.skill_links
     private_dir(home.path)
     gemini = private_dir(home.path / ".gemini")
@@ -205,7 +212,7 @@ def write_home(home: PrivateHome) -> None:
         target = source.gemini / name
         private_dir(target)
         _link(gemini / name, target)
-    for name in (*_LINKED, *_texts(source.gemini)):
+    for name in (*_LINKED, *_context_files(source.gemini)):
         if name in home.without:
             continue
         if (source.gemini / name).exists() and not (links and name == "skills"):
@@ -220,27 +227,30 @@ def write_home(home: PrivateHome) -> None:
         private_dir((home.path / name).parent)
         _write_private(home.path / name, content)
     _write_private(gemini / "settings.json", _settings_text(home.settings))
-    # On a file system that is read-only the CLI would hang in silence.
+    # Fail here if the file system is read-only: the CLI would hang without a message.
     draft = gemini / f".draft-{os.getpid()}-{os.urandom(4).hex()}"
     draft.touch(mode=0o600)
     draft.unlink()
 
 
 def secrets_in_files(source: SourceHome, cwd: str) -> frozenset[str]:
-    """The secrets in files that the CLI reads by itself and hands to its tools and MCP servers.
+    """Return the secrets in files that the CLI reads and passes to its tools and MCP servers.
 
-    It takes the first `.env` that it finds, from the folder upwards and then in the home (settings.ts,
-    findEnvFile); here all of them count, since a tool can read them all.
+    The CLI reads only the first `.env`, from the folder upwards and then in the home (settings.ts,
+    findEnvFile). This function reads all of them, because a tool can read them all.
     """
     folders = (Path(cwd), *Path(cwd).parents, source.path)
-    found = secrets_of(_mcp_variables(source.settings))
+    secrets = secrets_of(_mcp_variables(source.settings))
     for file in (folder / name for folder in folders for name in (".gemini/.env", ".env")):
-        found |= secrets_of(read_dotenv(regular_text(file) or ""))
-    return found
+        secrets |= secrets_of(read_dotenv(regular_text(file) or ""))
+    return secrets
 
 
 def regular_text(file: Path) -> str | None:
-    """The text of a file; None where there is none, or where reading could wait for ever (a FIFO)."""
+    """Return the text of a regular file, else None.
+
+    Reading another kind, such as a FIFO, could block forever.
+    """
     try:
         return file.read_text("utf-8", "replace") if file.is_file() else None
     except OSError:
@@ -249,25 +259,29 @@ def regular_text(file: Path) -> str | None:
 
 def _mcp_variables(settings: Settings) -> dict[str, str]:
     servers = settings.get("mcpServers")
-    found: dict[str, str] = {}
+    variables: dict[str, str] = {}
     for server in servers.values() if isinstance(servers, dict) else ():
         env = server.get("env") if isinstance(server, dict) else None
-        found |= (
-            {f"{len(found)}_{k}": v for k, v in env.items() if isinstance(v, str)}
+        variables |= (
+            {f"{len(variables)}_{k}": v for k, v in env.items() if isinstance(v, str)}
             if isinstance(env, dict)
             else {}
         )
-    return found
+    return variables
 
 
 def _digest(text: str) -> str:
-    """A name for some contents. Not hashlib: that loads OpenSSL, 16 ms before the spawn, and nobody is kept out."""
+    """Hash the contents of a home for its name.
+
+    Not with hashlib: it loads OpenSSL, which delays the spawn by 16 ms, and this hash need not be
+    secure.
+    """
     data = text.encode("utf-8", "surrogateescape")
     return f"{zlib.crc32(data):08x}{zlib.crc32(data[::-1]):08x}"
 
 
-def _texts(folder: Path) -> list[str]:
-    """GEMINI.md, and whatever else `context.fileName` may name."""
+def _context_files(folder: Path) -> list[str]:
+    """Return the Markdown files in a folder: `context.fileName` may name any of them."""
     try:
         return [name for name in os.listdir(folder) if name.endswith(".md")]
     except OSError:
@@ -282,11 +296,11 @@ def _link(link: Path, target: Path) -> None:
     except FileNotFoundError:
         pass
     except OSError:
-        return  # the CLI has put a file of its own there: it stays
+        return  # keep it: the CLI replaced the link by its own file
     try:
         link.symlink_to(target)
     except FileExistsError:
-        pass  # another run was faster, with the same target
+        pass  # another run created the same link at the same time
 
 
 def _write_private(file: Path, text: str) -> None:

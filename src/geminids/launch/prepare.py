@@ -1,7 +1,7 @@
-"""Find out what a run needs: the environment, the CLI, the folder, the sign-in, the settings and the prompt.
+"""Collect what a run needs: environment, CLI, folder, sign-in, settings and prompt.
 
-`prepare` only reads. It opens no socket and writes no file, and all that can be refused beforehand is refused here.
-(Finding an unknown CLI asks it for its version, once, and the toolchain remembers the answer.)
+`prepare` only reads. It opens no socket and writes no file. It refuses every run that cannot work.
+(To find a new CLI, it runs `gemini --version` once; the toolchain caches the version.)
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from geminids.launch.prompt.compose import check_prompt, compose
 from geminids.launch.scratch import StagedFiles
 from geminids.launch.settings.run_settings import POLICY, USERS_POLICY, RunSettings, read_run_settings
 from geminids.launch.sign_in import find_sign_in
-from geminids.launch.workspace import Found
+from geminids.launch.workspace import WorkspaceItem
 from geminids.options import Options
 from geminids.outcome import FailureKind
 from geminids.redact import secrets_in_words, secrets_of
@@ -39,10 +39,10 @@ __all__ = [
     "Context",
     "PromptMessage",
     "Transport",
-    "has_power",
-    "look_ahead",
     "prepare",
-    "too_cold",
+    "probe_gemini",
+    "takes_effect_if_trusted",
+    "why_not_warm",
 ]
 
 Transport = Literal["headless", "warm"]
@@ -50,23 +50,26 @@ TRUST_WORKSPACE = "GEMINI_CLI_TRUST_WORKSPACE"
 
 
 class PromptMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """The caller's prompt, the bytes for stdin that were made of it, and its files."""
+    """The caller's prompt, the bytes for stdin made from it, and its files."""
 
     prompt: str
     stdin: bytes
     flags: tuple[str, ...] = ()
-    """The flags that open the files to the CLI."""
+    """Flags that give the CLI access to the files."""
     staged: StagedFiles | None = None
 
 
 class Context(msgspec.Struct, frozen=True, kw_only=True):
-    """What a plan is built from. `route` says how requests reach the API; `env` is the environment before that."""
+    """The input of a plan.
+
+    `route` says how requests reach the API; `env` has no gateway variables yet.
+    """
 
     options: Options
     places: Places
     gemini: Gemini
     command: tuple[str, ...]
-    """The beginning of argv: Node with its arguments, and the CLI."""
+    """The start of argv: Node with its arguments, and the CLI."""
     cwd: str
     include_dirs: tuple[str, ...]
     env: dict[str, str]
@@ -75,11 +78,11 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     settings: RunSettings
     home: home.PrivateHome
     policies: tuple[str, ...]
-    """All policy files: ours in the private home and, since `--policy` replaces the user's, those too."""
+    """Our policy files and the user's, because `--policy` replaces those."""
     secrets: frozenset[str]
     session_id: str | None = None
     message: PromptMessage | None = None
-    """None for a warm session, which gets its prompts later."""
+    """None for a warm session: it gets its prompts later."""
     telemetry: str | None = None
 
 
@@ -94,23 +97,24 @@ def prepare(
     places: Places | None = None,
     budget: bool = False,
 ) -> Context:
-    """Read all that a run or a warm session with these options needs; raises `Refused` if it cannot work.
+    """Read everything that a run or a warm session needs; raises `Refused` if it cannot work.
 
-    `prompt` and `run_id` are for the headless transport. `asks`: permission questions of a warm session are answered.
-    `budget`: the run shares a budget with others.
+    `prompt` and `run_id` are for the headless transport. `asks`: the caller answers permission
+    requests of the warm session. `budget`: the run shares a budget with others.
     """
     environ = os.environ if environ is None else environ
     places = Places.of(environ) if places is None else places
     warm = transport == "warm"
     text = None if warm else _prompt_text(prompt, options, run_id)
     if os.name == "nt":
-        raise Refused("cli_unsupported", "runs need Linux or macOS so far", "Run it under WSL.")
+        raise Refused("cli_unsupported", "geminids runs only on Linux and macOS", "Use WSL.")
     env = environment.base_environment(environ, options, _env_file(options))
     if options.offline:
         env = environment.offline_environment(env)
     gemini = _find_gemini(options, env, places)
     _check_release(gemini)
-    # Without links, as Node itself sees it: else the folders above it would be looked for in the wrong place.
+    # Resolve links, as Node does: otherwise we would look for the parent folders in the wrong
+    # place.
     cwd = os.path.realpath(options.cwd)
     try:
         source = home.source_home(options.home, env, places)
@@ -124,12 +128,12 @@ def prepare(
             cwd,
             signed.env,
             signed.auth.selected_type,
-            () if options.trust_workspace else _strange_skills(cwd, source, places),
+            () if options.trust_workspace else _untrusted_skills(cwd, source, places),
             warm=warm,
             asks=warm and asks,
         )
     except SettingsProblem as problem:
-        raise Refused("config", str(problem), "Mend that file, or run with home='isolated'.") from None
+        raise Refused("config", str(problem), "Fix that file, or run with home='isolated'.") from None
     if warm:
         _check_trust(options, settings)
     private = home.plan_home(
@@ -147,21 +151,21 @@ def prepare(
         command=gemini.planned_command(places, lasting=warm),
         cwd=cwd,
         include_dirs=tuple(
-            _one_value(os.path.abspath(folder), "the folder") for folder in options.include_dirs
+            _without_comma(os.path.abspath(folder), "the folder") for folder in options.include_dirs
         ),
         env=signed.env,
         auth=signed.auth,
         route=signed.route,
         settings=settings,
         home=private,
-        policies=tuple(_one_value(path, "the policy") for path in _policies(private, settings)),
+        policies=tuple(_without_comma(path, "the policy") for path in _policies(private, settings)),
         secrets=secrets_of(signed.env) | home.secrets_in_files(source, cwd) | _server_secrets(options),
     )
-    return context if text is None else _for_one_run(context, prompt, text)
+    return context if text is None else _for_headless(context, prompt, text)
 
 
-def _for_one_run(context: Context, prompt: str, text: str) -> Context:
-    """The context with what only a headless run has: a prompt with its files, a session id and telemetry."""
+def _for_headless(context: Context, prompt: str, text: str) -> Context:
+    """Add what only a headless run has: the prompt with its files, a session id and telemetry."""
     options = context.options
     _check_command(text, context.settings)
     return msgspec.structs.replace(
@@ -172,8 +176,8 @@ def _for_one_run(context: Context, prompt: str, text: str) -> Context:
     )
 
 
-def look_ahead(options: Options) -> None:
-    """Find the CLI now, which asks an unknown one for its version: `prepare` then starts no process."""
+def probe_gemini(options: Options) -> None:
+    """Find the CLI and cache its version, so that `prepare` does not start a process for it."""
     try:
         find(
             options.gemini, environ=environment.base_environment(os.environ, options, {}), places=Places.of()
@@ -182,25 +186,26 @@ def look_ahead(options: Options) -> None:
         pass  # `prepare` reports it
 
 
-def too_cold(options: Options) -> str | None:
-    """Why a single run with these options cannot take the warm lane, in one sentence; None where it can."""
+def why_not_warm(options: Options) -> str | None:
+    """Return why a single run with these options cannot use the warm transport, or None."""
     if options.resume is not None:
-        return "a stored session cannot be loaded there without harm"
+        return "a warm process could damage a stored session when it loads it"
     if options.session_id is not None:
-        return "the id of a new session cannot be chosen there"
+        return "a warm process chooses the id of a new session itself"
     if options.telemetry is not None:
-        return "telemetry is written by a process, not by a run"
+        return "a warm process writes one telemetry file for all its runs"
     return None
 
 
-def has_power(found: Found) -> bool:
-    """Whether something in the folder would take effect in a warm session that trusts the folder."""
-    # A setting and variables that are set already keep `.env` out; nothing keeps `.gemini/.env` out.
-    return found.kind != "env file" or ".gemini" in found.file
+def takes_effect_if_trusted(item: WorkspaceItem) -> bool:
+    """Whether an item of the folder would take effect in a warm session that trusts the folder."""
+    # A setting and our own variables make the CLI ignore `.env`; nothing makes it ignore
+    # `.gemini/.env`.
+    return item.kind != "env file" or ".gemini" in item.file
 
 
 def _server_secrets(options: Options) -> frozenset[str]:
-    """The secrets in the options of MCP servers."""
+    """Return the secrets in the options of MCP servers."""
     servers = options.mcp_servers.values()
     headers = {value for server in servers for value in server.headers.values() if len(value) >= 8}
     words = (secrets_in_words((*server.args, server.url or "")) for server in servers)
@@ -213,14 +218,14 @@ def _env_file(options: Options) -> dict[str, str]:
     try:
         return environment.read_env_file(Path(options.env_file).read_text("utf-8"), options.env_file)
     except (OSError, UnicodeDecodeError, environment.EnvFileProblem) as error:
-        raise Refused("bad_option", f"env_file: {error}", "Write one NAME=value a line.") from None
+        raise Refused("bad_option", f"env_file: {error}", "Write one NAME=value per line.") from None
 
 
 def _find_gemini(options: Options, env: Mapping[str, str], places: Places) -> Gemini:
     try:
         return find(options.gemini, environ=env, places=places)
     except OSError as error:
-        hint = "Name another folder with GEMINIDS_HOME."
+        hint = "Set GEMINIDS_HOME to another folder."
         raise Refused("config", f"{places.root} cannot be used: {error.strerror}", hint) from None
     except ToolchainError as error:
         kind: FailureKind = "cli_missing" if isinstance(error, CliMissing) else "cli_unsupported"
@@ -228,10 +233,10 @@ def _find_gemini(options: Options, env: Mapping[str, str], places: Places) -> Ge
 
 
 def _with_searched(error: ToolchainError) -> str:
-    """Its message, and the first places of the search if the message does not name them."""
+    """Return the message, with the first places searched if it does not name them."""
     looked = [place for place in error.looked if place not in error.message]
     more = f"; and {len(looked) - 3} more places" if len(looked) > 3 else ""
-    return f"{error.message} (looked at {'; '.join(looked[:3])}{more})" if looked else error.message
+    return f"{error.message} (searched {'; '.join(looked[:3])}{more})" if looked else error.message
 
 
 def _check_release(gemini: Gemini) -> None:
@@ -240,12 +245,12 @@ def _check_release(gemini: Gemini) -> None:
         return
     named = {"option": "the option `gemini`", "GEMINI_CLI_PATH": "GEMINI_CLI_PATH"}.get(gemini.origin)
     hint = "Run: geminids install"
-    # A CLI that was named is not replaced by an install.
+    # An install does not replace a CLI that the caller chose, so say who chose it.
     raise Refused("cli_unsupported", refused, f"{hint}; {named} names {gemini.entry}." if named else hint)
 
 
-def _strange_skills(cwd: str, source: home.SourceHome, places: Places) -> tuple[Skill, ...]:
-    """The skills of the folder that nobody vouches for (`geminids skills add` does)."""
+def _untrusted_skills(cwd: str, source: home.SourceHome, places: Places) -> tuple[Skill, ...]:
+    """Return the skills of the folder that the user has not added with `geminids skills add`."""
     if not any(os.path.isdir(os.path.join(cwd, name, "skills")) for name in (".gemini", ".agents")):
         return ()
     from geminids.gemini.skills.record import untrusted_skills  # imported late: few folders have skills
@@ -254,13 +259,13 @@ def _strange_skills(cwd: str, source: home.SourceHome, places: Places) -> tuple[
 
 
 def _check_trust(options: Options, settings: RunSettings) -> None:
-    """In a folder that is not trusted, a warm session has no approval mode but `default`."""
+    """Refuse approval modes other than `default` for a warm session in an untrusted folder."""
     if options.trust_workspace or options.approval == "default":
         return
-    if any(map(has_power, settings.neutralised)):
+    if any(map(takes_effect_if_trusted, settings.neutralised)):
         raise Refused(
             "untrusted_folder",
-            f"approval={options.approval} needs a folder without settings of its own on the warm lane",
+            f"a warm process cannot use approval={options.approval} in an untrusted folder with its own settings",
             "Run it headless, trust the folder with trust_workspace, or use approval='default'.",
             headless_can=True,
         )
@@ -271,27 +276,27 @@ def _policies(private: home.PrivateHome, settings: RunSettings) -> Sequence[str]
     return (*ours, *settings.policies)
 
 
-def _one_value(path: str, what: str) -> str:
-    """A path for a flag that takes a list with commas."""
+def _without_comma(path: str, kind: str) -> str:
+    """Return the path, for a flag that takes a list with commas."""
     if "," in path:
-        raise Refused(
-            "config", f"{what} {path} has a comma in its path", "Gemini CLI takes it for two: move it."
-        )
+        hint = "Gemini CLI would read it as two paths; move or rename it."
+        raise Refused("config", f"{kind} {path} has a comma in its path", hint)
     return path
 
 
 def _new_session_id(options: Options, gemini: Gemini) -> str | None:
-    """An id for a new session, so that lock and records exist before the first byte.
+    """Create an id for a new session, so that its lock and records exist before the first output.
 
-    Only with the compile cache, which makes up for it: `--session-id` costs 0.1 s, since the CLI then asks for a lock
-    that its own start-up cleanup holds, and tries again after 100 ms (projectRegistry.ts).
+    Only with the compile cache, which saves more time than this costs: with `--session-id`, the CLI
+    starts 0.1 s later, because it needs a lock that its own start-up cleanup holds, and tries again
+    after 100 ms (projectRegistry.ts).
     """
     fast = gemini.node is not None and gemini.node.has_compile_cache
     return new_session_id() if fast and options.resume is None else None
 
 
 def _prompt_text(prompt: str, options: Options, run_id: str) -> str:
-    """The prompt with instructions and template, checked before anything is looked for."""
+    """Build and check the prompt with instructions and template."""
     try:
         text = compose(prompt, options, run_id)
         check_prompt(text)
@@ -301,32 +306,36 @@ def _prompt_text(prompt: str, options: Options, run_id: str) -> str:
 
 
 def _message(prompt: str, text: str, options: Options, cwd: str, places: Places) -> PromptMessage:
-    """The bytes for stdin, and the files that go with them."""
+    """Build the bytes for stdin, and the files of the prompt."""
     try:
         if not (options.images or options.videos or options.files):
             return PromptMessage(prompt=prompt, stdin=check_prompt(text))
         from geminids.launch.prompt.media import attach  # imported late: few runs have files
 
         media = attach(options, cwd, places)
-        stdin = check_prompt(text + media.words, attached=media.units)
+        stdin = check_prompt(text + media.suffix, attached=media.units)
     except PromptProblem as problem:
         raise Refused(problem.kind, str(problem), problem.hint) from None
     return PromptMessage(prompt=prompt, stdin=stdin, flags=media.flags, staged=media.staged)
 
 
 def _check_command(text: str, settings: RunSettings) -> None:
-    """Refuse a slash command of an untrusted folder: its text may hold `!{shell}`."""
+    """Refuse a slash command of an untrusted folder: its text may contain `!{shell}`."""
     name = next(iter(text[1:].split(maxsplit=1)), "") if text.startswith("/") else ""
-    if name and any(_loosely(name).endswith(_loosely(command)) for command in settings.commands):
+    if name and any(_normalized(name).endswith(_normalized(command)) for command in settings.commands):
         raise Refused(
             "bad_prompt",
-            f"/{name} is a command of this folder's (.gemini/commands), which is not trusted",
-            "Trust the folder with trust_workspace, or take the prompt as text with literal.",
+            f"/{name} is a command of this folder (.gemini/commands), and the folder is not trusted",
+            "Trust the folder with trust_workspace, or send the prompt as plain text with literal.",
         )
 
 
-def _loosely(command: str) -> str:
-    """Names that the CLI takes for one another: it changes odd characters, cuts long parts, and puts `workspace.`
-    before the name where the user has such a command too (FileCommandLoader.ts, SlashCommandResolver.ts)."""
+def _normalized(command: str) -> str:
+    """Map names that the CLI treats as the same command to one text.
+
+    The CLI replaces special characters and shortens long parts. If the user has a command of the
+    same name, it puts `workspace.` before the folder's (FileCommandLoader.ts,
+    SlashCommandResolver.ts).
+    """
     parts = (part if len(part) <= 50 else f"{part[:47]}..." for part in command.split(":"))
     return "".join(c if c.isalnum() and c.isascii() else "_" for c in ":".join(parts))

@@ -1,6 +1,6 @@
-"""Decide how the requests of a run reach the API: through the gateway, directly, or not at all. Pure.
+"""Decide how the requests of a run reach the API: through the gateway, directly, or not at all.
 
-A run, `--dry-run` and `geminids doctor` call the same function.
+The functions are pure. A run, `--dry-run` and `geminids doctor` call the same function.
 """
 
 from __future__ import annotations
@@ -34,9 +34,11 @@ def decide_route(
     budget: bool = False,
     replayed: Api = "gemini",
 ) -> Route:
-    """`env` is the environment that the sign-in `auth` was found in, `settings` those that the CLI will read.
+    """Decide the route of a run.
 
-    `budget`: the run shares a budget with others. `replayed`: the form of the API that a replay was recorded with.
+    `env` is the environment in which the sign-in `auth` was found. `settings` are those that the
+    CLI will read. `budget`: the run shares a budget with others. `replayed`: the API of a replayed
+    cassette.
     """
     in_container = uses_container(settings, env)
     if options.offline or options.replay is not None:
@@ -46,7 +48,7 @@ def decide_route(
     needed = needs_gateway(options, budget=budget)
     if options.gateway == "off":
         if needed is not None:
-            return _refused(needed, _OFF, "Leave gateway='on', or run without this limit.")
+            return _refused(needed, _OFF, "Use gateway='on', or run without this limit.")
         return Route(kind="direct", reason=_OFF, is_expected=True)
     if in_container:
         return _direct(needed, _CONTAINER, _CONTAINER_HINT)
@@ -62,13 +64,13 @@ def decide_route(
             base_url=env.get("CODE_ASSIST_ENDPOINT") or None,
         )
     if auth.mode == "none":
-        # The CLI says so itself, or asks.
+        # No warning: the CLI reports it itself, or asks.
         return _direct(needed, "no sign-in was found", _SET_KEY, is_expected=True)
-    return _direct(needed, f"geminids does not know this sign-in ({auth.source})", _SET_KEY)
+    return _direct(needed, f"geminids does not support this sign-in ({auth.source})", _SET_KEY)
 
 
 def needs_gateway(options: Options, *, budget: bool = False) -> str | None:
-    """The first option that only the gateway can honour."""
+    """Return the first option that needs the gateway, or None."""
     if budget:
         return "budget"
     return next((name for name in (*LIMITS, *NEED_GATEWAY) if getattr(options, name)), None)
@@ -81,7 +83,7 @@ def uses_container(settings: Mapping[str, Any], env: Mapping[str, str]) -> bool:
     (True, False)
     """
     if env.get("SANDBOX"):
-        return False  # it is in one already
+        return False  # it already runs in one
     tools = settings.get("tools")
     value: Any = tools.get("sandbox") if isinstance(tools, dict) else None
     if isinstance(value, dict):
@@ -99,13 +101,14 @@ def _by_key(options: Options, env: Mapping[str, str], needed: str | None) -> Rou
     if key == NO_KEY and options.key_from is None:
         return Route(
             kind="refused",
-            reason="this run was started by a tool of a warm chat, and such tools are given no key",
+            reason="a tool of a warm chat started this run, and the tools of a warm chat get no API key",
             hint="Name a key with key_from, or run the outer chat headless.",
             failure="auth",
         )
     if key is None and options.key_from is None:
         return _direct(needed, "the API key is in the CLI's own store, which only the CLI can read", _SET_KEY)
-    # Beside the placeholder stands the address of the outer chat's gateway, which serves its own tokens only.
+    # With the placeholder, the base URL is that of the outer chat's gateway, which accepts only its
+    # own tokens.
     base_url = None if key == NO_KEY else env.get("GOOGLE_GEMINI_BASE_URL")
     return Route(
         kind="gateway",
@@ -150,7 +153,7 @@ def _refused(needed: str, reason: str, hint: str) -> Route:
 
 
 _SIGN_INS = {
-    "none": "no real API is asked",
+    "none": "no real API",
     "api_key": "Gemini API with a key",
     "vertex_key": "Vertex AI with a key",
     "vertex_credentials": "Vertex AI with this machine's credentials",
@@ -159,7 +162,7 @@ _SIGN_INS = {
 
 
 def route_text(route: Route) -> str:
-    """The decision in one line.
+    """Describe the route in one line.
 
     >>> route_text(Route(kind="gateway", sign_in="api_key"))
     'gateway: Gemini API with a key'
@@ -171,12 +174,12 @@ def route_text(route: Route) -> str:
 
 
 def _shown_url(url: str) -> str:
-    """A URL without the user name and password that may be in it."""
+    """Mask the user name and password in a URL."""
     return re.sub(r"//[^/@]*@", "//***@", url)
 
 
 def route_notice(route: Route) -> tuple[Literal["info", "warning"], str, str] | None:
-    """Level, code and text of the notice that a run begins with, if its route needs one."""
+    """Return level, code and text of the notice about the route, if it needs one."""
     if route.kind == "direct" and not route.is_expected:
         text = f"requests bypass the gateway: {route.reason}; the cost is an estimate, and tools can read the sign-in"
         return "warning", "gateway", text

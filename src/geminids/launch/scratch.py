@@ -1,4 +1,4 @@
-"""A run's private folder: made when something must be written, and removed when the run ends, however it ends."""
+"""A run's private folder: created on first use, and always removed at the end of the run."""
 
 from __future__ import annotations
 
@@ -16,38 +16,40 @@ from geminids.config.paths import Places, private_dir
 __all__ = ["Scratch", "StagedFiles", "name_elsewhere", "new_scratch_name", "sweep"]
 
 _PREFIX = "run-"
-# Locked for as long as the host lives: a sweep tells the living from the dead by it, and trusts no pid.
+# Locked while the host process lives. A sweep checks this lock and not a pid, which could be
+# reused.
 _LOCK = "lock"
-# Folders that had to be made elsewhere, each ended by a NUL, written down before they are made.
+# Lists folders outside the scratch folder, each ended by a NUL. An entry is written before its
+# folder is created.
 _ELSEWHERE = "elsewhere"
 _SWEEP_TIMEOUT = 5.0
 
 
 def new_scratch_name() -> str:
-    """A name for a scratch folder that is made later."""
+    """Return a name for a scratch folder that is created later."""
     return f"{_PREFIX}{os.urandom(8).hex()}"
 
 
 def name_elsewhere(scratch: str, *, hidden: bool = True) -> str:
-    """The name of a folder of this run in a place of the user's."""
+    """Return the name of a folder of this run outside the scratch folder."""
     return f"{'.' if hidden else ''}geminids-{scratch}"
 
 
 class StagedFiles(msgspec.Struct, frozen=True):
-    """Files that a plan wants in a folder of the run. `scratch` is the name of its scratch folder."""
+    """Files to write to a `folder` of the run. `scratch` is the name of the scratch folder."""
 
     scratch: str
     folder: Path
     files: dict[str, bytes]
     is_outside: bool = False
-    """`folder` is not in the scratch folder, which then records it."""
+    """`folder` is outside the scratch folder, which then records its path."""
 
 
 class Scratch:
-    """The private files of one run or process. Nothing is made before it is needed.
+    """The private files of one run or process. The folder is created on first use.
 
-    `write` a file or take the `folder`; `close` removes it all and never raises. A plan that has named files in it
-    gives its `name`.
+    Call `write` or use `folder`; `close` removes everything and never raises. Pass `name` if a plan
+    already refers to files in the folder.
     """
 
     def __init__(self, places: Places, name: str | None = None) -> None:
@@ -58,47 +60,47 @@ class Scratch:
 
     @property
     def made(self) -> bool:
-        """Whether there is anything on the disk."""
-        # In a fork the folder is the parent's, and so is the lock.
+        """Whether the folder exists and belongs to this process."""
+        # After a fork, folder and lock belong to the parent.
         return self._lock is not None and self._lock.is_held
 
     @property
     def folder(self) -> Path:
-        """The folder, 0700, made now where it was not there yet; raises OSError where it cannot be."""
+        """The folder (mode 0700), created if it does not exist; raises OSError."""
         if self._folder is None or not self.made:
             self._folder, self._lock = _make(private_dir(self._places.runs), self._name)
-            _living.add(self)
+            _open.add(self)
         return self._folder
 
     def write(self, name: str, data: bytes | str) -> Path:
-        """Write a file, 0600, that was not there before; raises OSError where it cannot be."""
+        """Create a file (mode 0600); raises OSError, also if it exists."""
         file = self.folder / name
         _write_new(file, data.encode("utf-8", "surrogateescape") if isinstance(data, str) else data)
         return file
 
     def stage(self, staged: StagedFiles) -> None:
-        """Make the folder of these files, 0700, and write them, 0600; raises OSError."""
+        """Create the folder (mode 0700) and write the files (mode 0600); raises OSError."""
         if staged.is_outside:
             self.make_elsewhere(staged.folder)
         else:
-            _ = self.folder  # made now: `staged.folder` is in it
+            _ = self.folder  # creates the parent of `staged.folder`
             staged.folder.mkdir(mode=0o700)
         for name, data in staged.files.items():
             _write_new(staged.folder / name, data)
 
     def make_elsewhere(self, folder: Path) -> None:
-        """Make a folder of this run, 0700, outside the scratch folder, named by `name_elsewhere`."""
+        """Create a folder (mode 0700) outside the scratch folder. `name_elsewhere` gives its name."""
         with open(self.folder / _ELSEWHERE, "ab") as note:
             note.write(os.fsencode(folder) + b"\0")
         folder.mkdir(mode=0o700)
 
     def close(self) -> None:
-        """Remove it all. What cannot be removed now is left to the next run's sweep."""
+        """Remove everything. The sweep of the next run removes what cannot be removed now."""
         if self._folder is None or self._lock is None or not self.made:
             return
         folder, lock = self._folder, self._lock
         self._folder = self._lock = None
-        _living.discard(self)
+        _open.discard(self)
         try:
             _remove(folder)
         finally:
@@ -112,7 +114,9 @@ def _write_new(file: Path, data: bytes) -> None:
 
 
 def sweep(places: Places) -> int:
-    """Remove what dead hosts have left, and say how many folders that were. One listing where there is nothing.
+    """Remove the folders of dead processes and return their number.
+
+    Costs one listing if there are none.
 
     >>> sweep(Places(Path("/no/such/place")))
     0
@@ -128,7 +132,7 @@ def _sweep_one(folder: Path) -> bool:
     try:
         lock = _take(folder)
     except OSError:
-        return False  # a stranger's, or a file system without locks
+        return False  # another user's folder, or a file system without locks
     if lock is None:
         return False
     try:
@@ -139,7 +143,7 @@ def _sweep_one(folder: Path) -> bool:
 
 
 def _make(parent: Path, name: str | None) -> tuple[Path, FileLock]:
-    """A new folder and its lock. If a sweep of another run came between the two steps, try again."""
+    """Create and lock a folder. Try again if another run's sweep locked it between the two steps."""
     while True:
         folder = parent / (name or new_scratch_name())
         folder.mkdir(mode=0o700)
@@ -152,15 +156,15 @@ def _make(parent: Path, name: str | None) -> tuple[Path, FileLock]:
 
 def _wait_until_gone(folder: Path) -> None:
     """Wait for the sweep that removes the folder; raises OSError if that takes too long."""
-    give_up = time.monotonic() + _SWEEP_TIMEOUT
+    deadline = time.monotonic() + _SWEEP_TIMEOUT
     while folder.exists():
-        if time.monotonic() > give_up:
+        if time.monotonic() > deadline:
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(folder))
         time.sleep(0.001)
 
 
 def _take(folder: Path) -> FileLock | None:
-    """Take the folder's lock; None where another has it, or the folder went meanwhile."""
+    """Take the folder's lock. Return None if another process has it or the folder is gone."""
     try:
         return FileLock.take(folder / _LOCK)
     except (FileNotFoundError, NotADirectoryError):
@@ -168,41 +172,44 @@ def _take(folder: Path) -> FileLock | None:
 
 
 def _remove(folder: Path) -> None:
-    for place in _noted(folder):
-        _remove_tree(place)
+    for other in _folders_elsewhere(folder):
+        _remove_tree(other)
     _remove_tree(folder)
 
 
-def _noted(folder: Path) -> list[Path]:
-    """The folders made elsewhere; only names that this folder gives are believed."""
+def _folders_elsewhere(folder: Path) -> list[Path]:
+    """Return the recorded folders outside this one.
+
+    Ignore paths whose name is not that of this run.
+    """
     try:
-        noted = (folder / _ELSEWHERE).read_bytes()
+        record = (folder / _ELSEWHERE).read_bytes()
     except OSError:
         return []
-    # One that was cut off by a death was not made yet.
-    places = [Path(os.fsdecode(name)) for name in noted.split(b"\0")[:-1]]
-    return [place for place in places if place.name.lstrip(".") == f"geminids-{folder.name}"]
+    # A last entry without NUL was cut off when the process died; its folder was not created yet.
+    paths = [Path(os.fsdecode(name)) for name in record.split(b"\0")[:-1]]
+    return [path for path in paths if path.name.lstrip(".") == f"geminids-{folder.name}"]
 
 
 def _remove_tree(folder: Path) -> None:
-    import shutil  # imported late: a plain run needs it not
+    import shutil  # imported late: most runs do not need it
 
     shutil.rmtree(folder, ignore_errors=True)
     if folder.is_dir() and not folder.is_symlink():
-        # An agent can have taken the right to write from its folders.
-        for place, _, _ in os.walk(folder):
+        # The agent may have removed the write permission of its folders.
+        for path, _, _ in os.walk(folder):
             try:
-                os.chmod(place, 0o700)
+                os.chmod(path, 0o700)
             except OSError:
                 pass
         shutil.rmtree(folder, ignore_errors=True)
 
 
-_living: set[Scratch] = set()
+_open: set[Scratch] = set()
 
 
 @atexit.register
 def _close_all() -> None:
-    """Runs that were launched and never entered have no end of their own."""
-    for scratch in list(_living):
+    """Close the scratch folders of runs that were launched but never entered."""
+    for scratch in list(_open):
         scratch.close()

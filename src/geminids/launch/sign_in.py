@@ -1,4 +1,4 @@
-"""Find out how a run signs in, and by which route its requests reach the API. Reads files, starts nothing."""
+"""Find the sign-in of a run and the route of its requests to the API. Only reads files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from geminids.options import Options
 
 __all__ = ["SignIn", "find_sign_in", "nearest_dotenv"]
 
-# How the names begin of those variables in a `.env` file that decide how requests reach the API.
+# Prefixes of the variables in a `.env` file that decide how requests reach the API.
 _ROUTING = (
     "CODE_ASSIST_",
     "GEMINI_API_KEY",
@@ -38,7 +38,7 @@ _SELECTED_TYPES: dict[Api, str] = {
 
 
 class SignIn(msgspec.Struct, frozen=True, kw_only=True):
-    """How a run signs in (`auth`), its `route`, and the environment in which both were found."""
+    """How a run signs in (`auth`), its `route`, and the environment that both come from."""
 
     auth: Auth
     route: Route
@@ -53,7 +53,10 @@ def find_sign_in(
     *,
     budget: bool = False,
 ) -> SignIn:
-    """`env` is the environment that the caller gives; the user's own `.env` and a trusted folder's are added to it."""
+    """Find the sign-in and route.
+
+    Variables of the user's `.env`, and of a trusted folder's, are added to `env`.
+    """
     file, variables = nearest_dotenv(Path(cwd), source.path, trusted=False)
     only = options.env_only
     variables = {name: value for name, value in variables.items() if only is None or name in only}
@@ -65,10 +68,10 @@ def find_sign_in(
         files.append(
             (file, {name: value for name, value in variables.items() if name.upper().startswith(_ROUTING)})
         )
-        of_folder = _folder_settings(cwd)
-        settings, workspace_type = merge(settings, of_folder), selected_type(of_folder)
+        folder_settings = _folder_settings(cwd)
+        settings, workspace_type = merge(settings, folder_settings), selected_type(folder_settings)
     api: Api = "gemini"
-    found = {name: value for _, variables in files for name, value in variables.items()} | dict(env)
+    merged = {name: value for _, variables in files for name, value in variables.items()} | dict(env)
     if options.replay is not None:
         from geminids.gateway.cassette.cassette import cassette_api  # imported late: few runs are replays
 
@@ -79,18 +82,18 @@ def find_sign_in(
     elif options.key_from is not None:
         auth = Auth("key", "key_from", _SELECTED_TYPES[api])
     else:
-        auth = choose_auth(found, source.settings, workspace_type)
+        auth = choose_auth(merged, source.settings, workspace_type)
         file = next((file for file, variables in reversed(files) if auth.source in variables), None)
         if file is not None and not env.get(auth.source):
             auth = msgspec.structs.replace(auth, source=f"{auth.source} in {file}")
-    route = decide_route(options, found, auth, settings, budget=budget, replayed=api)
-    return SignIn(auth=auth, route=route, env=found)
+    route = decide_route(options, merged, auth, settings, budget=budget, replayed=api)
+    return SignIn(auth=auth, route=route, env=merged)
 
 
 def nearest_dotenv(cwd: Path, home: Path, *, trusted: bool) -> tuple[Path | None, dict[str, str]]:
-    """The env file that the CLI takes variables from, and what it sets: the nearest one (settings.ts, findEnvFile).
+    """Return the `.env` file that the CLI reads (settings.ts, findEnvFile) and its variables.
 
-    Files of the folder and above it count only if the folder is `trusted`.
+    Files in the folder and above it count only if the folder is `trusted`.
     """
     folders = (cwd, *cwd.parents, home) if trusted else (home,)
     for file in (folder / name for folder in folders for name in (".gemini/.env", ".env")):

@@ -1,4 +1,4 @@
-"""Find what could widen the permissions of a run in its folder, and make the CLI ignore it."""
+"""Find items in the folder that could widen the permissions of a run, and make the CLI ignore them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from geminids.gemini import Release
 from geminids.gemini.settings_file import Settings, SettingsProblem, read_settings
 from geminids.launch.environment import names_in
 from geminids.launch.errors import WorkspaceProblem
-from geminids.launch.prompt.context_files import TextProblem, check_texts
+from geminids.launch.prompt.context_files import ContextFileProblem, check_context_files
 
-__all__ = ["Distrust", "Found", "Workspace", "distrust", "look_at"]
+__all__ = ["Workspace", "WorkspaceItem", "WorkspaceOverrides", "ignore_workspace", "read_workspace"]
 
 _BIGGEST = 4 * 1024 * 1024
 _MOST_FOLDERS = 500
@@ -24,8 +24,8 @@ _MOST_NAMES = 1000
 _HOOK_SWITCHES = ("enabled", "disabled", "notifications")
 
 
-class Found(msgspec.Struct, frozen=True):
-    """One thing that was found: what it is, its name, and the file that it is in."""
+class WorkspaceItem(msgspec.Struct, frozen=True):
+    """An item of the folder, such as a hook or MCP server: its kind, its name and its file."""
 
     kind: str
     name: str
@@ -36,74 +36,75 @@ class Found(msgspec.Struct, frozen=True):
 
 
 class Workspace(msgspec.Struct, frozen=True, kw_only=True):
-    """What the folder brings with it."""
+    """The contents of a folder that Gemini CLI would use."""
 
     cwd: Path
     settings: Settings = {}
     env_names: tuple[str, ...] = ()
     gemini_env_names: tuple[str, ...] = ()
-    """Those of them that stand in a `.gemini/.env`: there is no setting that keeps the CLI from reading it."""
+    """The `env_names` that come from a `.gemini/.env`: no setting makes the CLI ignore that file."""
     skills: tuple[str, ...] = ()
     commands: tuple[str, ...] = ()
-    found: tuple[Found, ...] = ()
+    items: tuple[WorkspaceItem, ...] = ()
 
 
-def look_at(
+def read_workspace(
     cwd: str,
     home: Path,
-    skills: tuple[Found, ...] = (),
-    texts: Sequence[str] = ("GEMINI.md",),
+    skills: tuple[WorkspaceItem, ...] = (),
+    context_files: Sequence[str] = ("GEMINI.md",),
     *,
     further: Sequence[str] = (),
 ) -> Workspace:
-    """Read the folder's own `.gemini`, `.agents` and `.env`; raises `WorkspaceProblem` for what cannot be read.
+    """Read the `.gemini`, `.agents` and `.env` of a folder; raises `WorkspaceProblem`.
 
-    `home` is the user's: what lies there is the user's word, also where the folder is in it or is it. `texts` are
-    the names of the files that stay what they are: text for the model.
+    `home` is the user's home. Its own files are trusted, also if the folder is in it or is the home
+    itself. `context_files` are the names of context files: the CLI still reads them as text for the
+    model. `further` are more folders that the run may use.
     """
     folder = Path(cwd)
     own = folder / ".gemini"
-    is_home = _same(folder, home)
+    is_home = _is_same(folder, home)
     settings = {} if is_home else _settings(own / "settings.json")
     env_files = tuple(_env_files(folder, home))
-    names = {file: _names_in(file) for file in env_files}
+    env_names = {file: _names_in(file) for file in env_files}
     agents = () if is_home else _entries(own / "agents", (".md", ".toml"))
     commands = () if is_home else _commands(own / "commands")
-    _check_texts(cwd, texts, further)
-    found = [
-        *_found_in_settings(settings, ".gemini/settings.json"),
-        *(Found("env file", _telling(file), _short(file, folder)) for file in env_files),
+    _check_context_files(cwd, context_files, further)
+    items = [
+        *_items_in_settings(settings, ".gemini/settings.json"),
+        *(WorkspaceItem("env file", _google_names(file), _short(file, folder)) for file in env_files),
         *skills,
-        *(Found("agent", name, ".gemini/agents") for name in agents),
-        *(Found("command", f"/{name}", ".gemini/commands") for name in commands),
+        *(WorkspaceItem("agent", name, ".gemini/agents") for name in agents),
+        *(WorkspaceItem("command", f"/{name}", ".gemini/commands") for name in commands),
     ]
     for kind, name in (("extension", "extensions"), ("policy", "policies")):
         entries = () if is_home else _entries(own / name, None)
-        found += [Found(kind, entry, f".gemini/{name}") for entry in entries]
+        items += [WorkspaceItem(kind, entry, f".gemini/{name}") for entry in entries]
     if not is_home and os.path.exists(own / "system.md"):
-        found.append(Found("system prompt", "", ".gemini/system.md"))
+        items.append(WorkspaceItem("system prompt", "", ".gemini/system.md"))
     return Workspace(
         cwd=folder,
         settings=settings,
-        env_names=_all(names.values()),
-        gemini_env_names=_all(found for file, found in names.items() if file.parent.name == ".gemini"),
+        env_names=_unique(env_names.values()),
+        gemini_env_names=_unique(names for file, names in env_names.items() if file.parent.name == ".gemini"),
         skills=tuple(skill.name for skill in skills),
         commands=commands,
-        found=tuple(found),
+        items=tuple(items),
     )
 
 
 def _names_in(file: Path) -> tuple[str, ...]:
     names = names_in(_text(file))
     if len(names) > _MOST_NAMES:
-        # Each may have to be set, and a system takes only so many.
-        hint = "Take it away, or run with trust_workspace."
+        # We may have to set each of them, and the size of an environment is limited.
+        hint = "Remove it, or run with trust_workspace."
         raise WorkspaceProblem(f"{file} has more than {_MOST_NAMES:,} variables", hint)
     return names
 
 
-def _all(names: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name for some in names for name in some))
+def _unique(groups: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for names in groups for name in names))
 
 
 def _settings(file: Path) -> Settings:
@@ -111,26 +112,26 @@ def _settings(file: Path) -> Settings:
     try:
         return read_settings(text, str(file))
     except SettingsProblem as problem:
-        # The CLI reads it in an untrusted folder too, and ends with exit 52.
-        raise WorkspaceProblem(str(problem), "Mend that file or take it away.") from None
+        # The CLI reads it in an untrusted folder too, and exits with 52.
+        raise WorkspaceProblem(str(problem), "Fix or remove that file.") from None
     except RecursionError:
-        raise WorkspaceProblem(f"{file} is nested too deeply", "Mend that file or take it away.") from None
+        raise WorkspaceProblem(f"{file} is nested too deeply", "Fix or remove that file.") from None
 
 
-def _found_in_settings(settings: Settings, file: str) -> Iterator[Found]:
+def _items_in_settings(settings: Settings, file: str) -> Iterator[WorkspaceItem]:
     for event, name in _hooks(settings):
-        yield Found("hook", f"{event} {name}", file)
+        yield WorkspaceItem("hook", f"{event} {name}", file)
     servers = settings.get("mcpServers")
     for name in servers if isinstance(servers, dict) else ():
-        yield Found("MCP server", name, file)
+        yield WorkspaceItem("MCP server", name, file)
     for name, value in settings.items():
         if name == "$schema" or (name == "mcpServers" and isinstance(value, dict)):
             continue
         if name == "hooks" and isinstance(value, dict):
-            # Beside the events stand switches: one of them turns off hooks of the user's.
+            # `hooks` has switches beside the events. One of them turns off the user's hooks.
             value = {switch: value[switch] for switch in _HOOK_SWITCHES if switch in value}
         for path in _leaves(name, value):
-            yield Found("setting", path, file)
+            yield WorkspaceItem("setting", path, file)
 
 
 def _leaves(path: str, value: Any) -> Iterator[str]:
@@ -144,7 +145,10 @@ def _leaves(path: str, value: Any) -> Iterator[str]:
 
 
 def _hooks(settings: Settings) -> Iterator[tuple[str, str]]:
-    """Event and name of every hook: the name is its own, or its command (hookRegistry.ts)."""
+    """Yield event and name of every hook.
+
+    A hook without a name is named by its command (hookRegistry.ts).
+    """
     hooks = settings.get("hooks")
     for event, groups in hooks.items() if isinstance(hooks, dict) else ():
         for group in groups if isinstance(groups, list) else ():
@@ -156,46 +160,47 @@ def _hooks(settings: Settings) -> Iterator[tuple[str, str]]:
 
 
 def _env_files(folder: Path, home: Path) -> Iterator[Path]:
-    """Those that the CLI would look at, from the folder upwards; the home's are the user's own."""
-    for place in (folder, *folder.parents):
-        if _same(place, home):
+    """Yield the env files that the CLI would read, from the folder upwards, except the home's."""
+    for parent in (folder, *folder.parents):
+        if _is_same(parent, home):
             continue
         for name in (".gemini/.env", ".env"):
-            if os.path.exists(place / name):
-                yield place / name
+            if os.path.exists(parent / name):
+                yield parent / name
 
 
-def _telling(file: Path) -> str:
-    """Those of its variables that a user may miss: a key that is not read is a riddle."""
+def _google_names(file: Path) -> str:
+    """List the Gemini and Google variables of an env file. Users see why their key is not used."""
     names = [name for name in names_in(_text(file)) if name.startswith(("GEMINI_", "GOOGLE_"))]
     return f"with {', '.join(names)}" if names else ""
 
 
-def _check_texts(cwd: str, names: Sequence[str], further: Sequence[str]) -> None:
+def _check_context_files(cwd: str, names: Sequence[str], further: Sequence[str]) -> None:
     try:
-        check_texts(cwd, names, further=further)
-    except TextProblem as problem:
-        hint = "Take it away, or run with trust_workspace if that file may be sent to the model."
+        check_context_files(cwd, names, further=further)
+    except ContextFileProblem as problem:
+        hint = "Remove it, or run with trust_workspace if that file may be sent to the model."
         raise WorkspaceProblem(str(problem), hint) from None
 
 
 def _text(file: Path) -> str:
-    """A file of the workspace, or nothing where there is none; never waits, whatever it is."""
+    """Read a file of the workspace. Return "" if there is none. Never blocks."""
     try:
-        seen = file.stat()
-        if stat.S_ISDIR(seen.st_mode) and file.name == ".env":
-            return ""  # `python -m venv .env`: the CLI passes over it too
-        if not stat.S_ISREG(seen.st_mode):
+        status = file.stat()
+        if stat.S_ISDIR(status.st_mode) and file.name == ".env":
+            return ""  # made by `python -m venv .env`; the CLI ignores it too
+        if not stat.S_ISREG(status.st_mode):
             raise WorkspaceProblem(
-                f"{file} is no regular file", "Take it away: Gemini CLI would wait for it."
+                f"{file} is not a regular file", "Remove it: Gemini CLI could wait for it forever."
             )
-        if seen.st_size > _BIGGEST:
-            raise WorkspaceProblem(f"{file} has {seen.st_size:,} bytes", "Take it away, or make it smaller.")
+        if status.st_size > _BIGGEST:
+            hint = f"Remove it, or make it smaller than {_BIGGEST:,} bytes."
+            raise WorkspaceProblem(f"{file} is too large: {status.st_size:,} bytes", hint)
         return file.read_text("utf-8", "replace")
     except (FileNotFoundError, NotADirectoryError):
         return ""
     except OSError as error:
-        raise WorkspaceProblem(f"{file} cannot be read: {error.strerror}", "Mend its permissions.") from None
+        raise WorkspaceProblem(f"{file} cannot be read: {error.strerror}", "Fix its permissions.") from None
 
 
 def _entries(folder: Path, suffixes: tuple[str, ...] | None) -> tuple[str, ...]:
@@ -207,59 +212,67 @@ def _entries(folder: Path, suffixes: tuple[str, ...] | None) -> tuple[str, ...]:
 
 
 def _commands(folder: Path) -> tuple[str, ...]:
-    """Slash commands by name; a folder is a part of the name (`git/commit.toml` is /git:commit)."""
-    found: list[str] = []
-    # By links too, as the CLI does; one to `/` shall not keep us for ever.
-    for count, (place, _, names) in enumerate(os.walk(folder, followlinks=True)):
+    """Return the names of slash commands.
+
+    Folders are part of the name: `git/commit.toml` is /git:commit.
+    """
+    commands: list[str] = []
+    # Follow links, as the CLI does. The limit stops a walk through a link to `/`.
+    for count, (path, _, names) in enumerate(os.walk(folder, followlinks=True)):
         if count == _MOST_FOLDERS:
-            hint = "Take some away, or run with trust_workspace."
+            hint = "Remove some, or run with trust_workspace."
             raise WorkspaceProblem(f"{folder} has more than {_MOST_FOLDERS} folders", hint)
-        parts = Path(place).relative_to(folder).parts
-        found += [":".join((*parts, name.removesuffix(".toml"))) for name in names if name.endswith(".toml")]
-    return tuple(sorted(found))
+        parts = Path(path).relative_to(folder).parts
+        commands += [
+            ":".join((*parts, name.removesuffix(".toml"))) for name in names if name.endswith(".toml")
+        ]
+    return tuple(sorted(commands))
 
 
 def _short(file: Path, folder: Path) -> str:
     return str(file.relative_to(folder)) if file.is_relative_to(folder) else str(file)
 
 
-def _same(one: Path, other: Path) -> bool:
+def _is_same(path: Path, other: Path) -> bool:
     try:
-        return one == other or one.samefile(other)
+        return path == other or path.samefile(other)
     except OSError:
         return False
 
 
-# What an untrusted `.env` may still set (settings.ts, AUTH_ENV_VAR_WHITELIST).
+# Variables that an untrusted `.env` can still set (settings.ts, AUTH_ENV_VAR_WHITELIST).
 _STILL_READ = ("GEMINI_API_KEY", "GOOGLE_API_KEY", "GOOGLE_CLOUD_PROJECT", "GOOGLE_CLOUD_LOCATION")
 _TRUSTING = ("GEMINI_CLI_TRUST_WORKSPACE", "GEMINI_CLI_TRUSTED_FOLDERS_PATH")
 
 
-class Distrust(msgspec.Struct, frozen=True, kw_only=True):
-    """What a plan has to do about a workspace: settings over ours, variables to drop or to set, flags."""
+class WorkspaceOverrides(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings, variables and flags that make the CLI ignore the workspace."""
 
     settings: Settings = {}
     drop: tuple[str, ...] = ()
     env: dict[str, str] = {}
     blank: tuple[str, ...] = ()
-    """Variables to set to nothing if they are unset: the CLI never overwrites a variable that exists by a `.env`."""
+    """Variables to set to "" if unset: a `.env` never overwrites an existing variable."""
     flags: tuple[str, ...] = ()
 
 
-def distrust(workspace: Workspace, release: Release, users: Settings, environ: Mapping[str, str]) -> Distrust:
-    """How to run in this folder with nothing of it having power; raises `WorkspaceProblem` where that cannot be.
+def ignore_workspace(
+    workspace: Workspace, release: Release, users: Settings, environ: Mapping[str, str]
+) -> WorkspaceOverrides:
+    """Return how to make the CLI ignore the workspace; raises `WorkspaceProblem`.
 
-    `users` are the settings that shall hold: the user's own, with those of this run over them. `environ` is the
-    environment of the run before the gateway's variables.
+    `users` are the user's settings merged with those of this run. `environ` is the environment of
+    the run before the gateway's variables.
     """
     if environ.get("CLOUD_SHELL") == "true" and "GOOGLE_CLOUD_PROJECT" in workspace.env_names:
-        # There, and for this name alone, the file beats the environment (settings.ts, setUpCloudShellEnvironment).
+        # In Cloud Shell, the file overrides the environment for this one name (settings.ts,
+        # setUpCloudShellEnvironment).
         raise WorkspaceProblem(
-            "a .env of the repository names a GOOGLE_CLOUD_PROJECT, which Gemini CLI follows in Cloud Shell",
-            "Trust the folder with trust_workspace, or take it out of the file.",
+            "a .env of the repository sets GOOGLE_CLOUD_PROJECT, and in Cloud Shell Gemini CLI would use it",
+            "Trust the folder with trust_workspace, or remove the variable from the file.",
         )
     settings: Settings = {
-        # Off, it would make every folder a trusted one.
+        # If this were off, every folder would be trusted.
         "security": {"folderTrust": {"enabled": True}},
         "advanced": {"ignoreLocalEnv": True},
     }
@@ -267,10 +280,12 @@ def distrust(workspace: Workspace, release: Release, users: Settings, environ: M
         settings["skills"] = {"disabled": [*_list(users, "skills.disabled"), *workspace.skills]}
     names = workspace.env_names
     if release.ignores_local_env and _value(workspace.settings, "advanced.ignoreLocalEnv") is None:
-        # No more than needed: a program that reads its own `.env` takes what is there, be it empty, for an answer.
-        # (Settings are cached for 10 s: after a slower start, the repository's would count at the second look.)
+        # Blank as few names as possible: a program of the repository that reads the same `.env`
+        # would use our empty value. (The CLI caches settings for 10 s. If the repository sets
+        # ignoreLocalEnv and the start is slower, the second read uses the repository's value: then
+        # blank all names.)
         names = (*workspace.gemini_env_names, *(name for name in names if name in _STILL_READ))
-    return Distrust(settings=settings, drop=_TRUSTING, blank=names, flags=("--skip-trust",))
+    return WorkspaceOverrides(settings=settings, drop=_TRUSTING, blank=names, flags=("--skip-trust",))
 
 
 def _value(settings: Settings, path: str) -> Any:

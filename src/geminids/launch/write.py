@@ -1,4 +1,4 @@
-"""Create what a plan needs on disk. The only module of this package that creates files for a run."""
+"""Create the files that a plan needs. Only this module of the package creates files for a run."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ __all__ = ["write"]
 
 
 def write(plan: Plan | WarmPlan) -> Scratch:
-    """Write the private home and the files of the run; returns the scratch folder, which the caller closes.
+    """Write the private home and the files of the run.
 
-    Raises `Refused`; then the scratch folder is gone.
+    Return the scratch folder; the caller closes it.
+
+    Raises `Refused`, after removing the scratch folder.
     """
     writes = plan.writes
     sweep(writes.places)
@@ -48,10 +50,10 @@ def _write_home(writes: Writes) -> None:
 
 def _writable_hint(error: OSError, writes: Writes) -> str:
     source = writes.home.source
-    theirs = str(error.filename or "").startswith(f"{source.path}{os.sep}") and source.name != "isolated"
-    if theirs:
-        return f"Make {source.path} writable (sessions land there), or run with home='isolated'."
-    return f"Make {writes.places.root} writable, or name another folder with GEMINIDS_HOME."
+    is_users = str(error.filename or "").startswith(f"{source.path}{os.sep}") and source.name != "isolated"
+    if is_users:
+        return f"Make {source.path} writable (sessions are stored there), or run with home='isolated'."
+    return f"Make {writes.places.root} writable, or set GEMINIDS_HOME to another folder."
 
 
 def _make_cwd(cwd: str) -> None:
@@ -59,7 +61,7 @@ def _make_cwd(cwd: str) -> None:
         os.makedirs(cwd, exist_ok=True)
     except OSError as error:
         raise Refused(
-            "bad_option", f"cwd: {cwd} cannot be made: {error.strerror}", "Name another folder."
+            "bad_option", f"cwd: {cwd} cannot be created: {error.strerror}", "Use another folder."
         ) from None
 
 
@@ -67,14 +69,14 @@ def _stage(staged: StagedFiles, scratch: Scratch) -> None:
     try:
         scratch.stage(staged)
     except OSError as error:
-        hint = "Make room there, or name another folder with GEMINIDS_HOME."
-        raise Refused("config", f"the files cannot be staged: {error}", hint) from None
+        hint = "Free some space there, or set GEMINIDS_HOME to another folder."
+        raise Refused("config", f"the files of the prompt cannot be written: {error}", hint) from None
 
 
 def _create_telemetry_file(path: str) -> None:
-    """Private from the start: the CLI may write prompts to it."""
+    """Create the file with mode 0600 before the CLI opens it: the CLI may write prompts to it."""
     try:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
     except OSError as error:
-        hint = "Name a file in a folder that you can write to."
+        hint = "Use a file in a folder that you can write to."
         raise Refused("bad_option", f"telemetry: {path}: {error.strerror}", hint) from None

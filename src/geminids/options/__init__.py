@@ -1,4 +1,4 @@
-"""What a user wants of a run, and whether that can be."""
+"""The options of a run, and their validation."""
 
 from __future__ import annotations
 

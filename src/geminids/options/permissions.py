@@ -1,4 +1,4 @@
-"""What the agent may do: pure data, put into the CLI's own terms by `launch/`."""
+"""What the agent may do: pure data. `launch/` translates it into the CLI's settings and policies."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ Names = tuple[str, ...]
 
 
 class Permissions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Capabilities first, then tools, commands and servers by name. What is None is left to `approval`.
+    """Permissions by capability, and by name for tools, commands and servers.
 
-    A deny beats an allow, the user's own policies beat an allow, and `plan` mode beats every allow of
-    `file_write` and `shell`. `ask` is a deny with a reason where nobody can be asked.
+    None leaves it to `approval`.
+
+    A deny overrides an allow, the user's own policies override an allow, and `plan` mode overrides
+    every allow of `file_write` and `shell`. Without someone to ask, `ask` denies, with a reason.
 
     >>> Permissions(shell="deny", allow_tools=("write_file",)).shell
     'deny'
@@ -32,25 +34,23 @@ class Permissions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     network: Annotated[Power | None, Meta(description="Search the web and fetch pages.")] = None
     mcp: Annotated[Power | None, Meta(description="Call tools of MCP servers.")] = None
     skills: Annotated[Power | None, Meta(description="Activate agent skills.")] = None
-    allow_tools: Annotated[
-        Names, Meta(description="Tools that may be called whatever the approval mode is.")
-    ] = ()
+    allow_tools: Annotated[Names, Meta(description="Tools that may be called in every approval mode.")] = ()
     only_tools: Annotated[
-        Names, Meta(description="If given, no other tool may be called; it approves none by itself.")
+        Names, Meta(description="No other tool may be called; this alone approves none of them.")
     ] = ()
     deny_tools: Annotated[Names, Meta(description="Tools that may not be called.")] = ()
     allow_commands: Annotated[
-        Names, Meta(description="Shell commands that may be run, by how they begin (`git status`).")
+        Names, Meta(description="Shell commands that may run, by their first words (`git status`).")
     ] = ()
     deny_commands: Annotated[
-        Names, Meta(description="Shell commands that may not be run, by how they begin.")
+        Names, Meta(description="Shell commands that may not run, by their first words.")
     ] = ()
     allow_servers: Annotated[Names, Meta(description="MCP servers whose tools may be called.")] = ()
-    deny_servers: Annotated[Names, Meta(description="MCP servers that are not even started.")] = ()
+    deny_servers: Annotated[Names, Meta(description="MCP servers that are not started.")] = ()
 
     def __bool__(self) -> bool:
-        """Whether anything at all was said."""
-        return self != _NOTHING_SAID
+        """Whether any field is set."""
+        return self != _DEFAULT
 
 
-_NOTHING_SAID = Permissions()
+_DEFAULT = Permissions()

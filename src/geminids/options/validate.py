@@ -1,4 +1,4 @@
-"""Whether options can be: every problem at once, before anything is started."""
+"""Validate options: report every problem at once, before anything starts."""
 
 from __future__ import annotations
 
@@ -18,14 +18,16 @@ __all__ = ["LIMITS", "NEED_GATEWAY", "make_options"]
 
 # Limits that the gateway enforces before a request is sent.
 LIMITS = ("max_budget", "max_tokens", "max_requests", "day_budget", "day_tokens", "day_requests")
-# The other options that only the gateway can honour.
+# The other options that work only with the gateway.
 NEED_GATEWAY = ("requests_per_minute", "only_models", "key_from", "record")
 
 _LONGEST = 200
 
 
 def make_options(options: Options | None = None, /, **fields: Any) -> Options:
-    """Merge `fields` over `options` and check all of it; raises one `OptionsError` with every problem.
+    """Merge `fields` over `options` and validate the result.
+
+    Raises one `OptionsError` with every problem.
 
     >>> make_options(Options(model="pro"), timeout=5).timeout
     5
@@ -44,70 +46,73 @@ def make_options(options: Options | None = None, /, **fields: Any) -> Options:
         merged = msgspec.structs.replace(merged, **known)
     problems += _problems(merged)
     if problems:
-        raise OptionsError(_tellable(problems, merged))
+        raise OptionsError(_redacted(problems, merged))
     return merged
 
 
 def _plain(value: Any) -> Any:
-    """A path as text, a list as the tuple that it is stored as."""
+    """Convert paths to text and lists to tuples, as `Options` stores them."""
     if isinstance(value, (list, tuple)):
-        return tuple(_plain(one) for one in value)
+        return tuple(_plain(item) for item in value)
     return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
-def _tellable(problems: list[tuple[str, str]], options: Options) -> list[tuple[str, str]]:
-    """The problems without secrets, and then cut: half a secret would no longer be known for one."""
+def _redacted(problems: list[tuple[str, str]], options: Options) -> list[tuple[str, str]]:
+    """Mask secrets in the problems, then shorten them.
+
+    The redactor would not recognise half a secret.
+    """
     env = options.env if isinstance(options.env, Mapping) else {}
     own = {str(name): value for name, value in env.items() if isinstance(value, str)}
     redactor = Redactor(secrets_of({**os.environ, **own}))
-    return [(name, _cut(redactor.text(what))) for name, what in problems]
+    return [(name, _shortened(redactor.text(problem))) for name, problem in problems]
 
 
-def _cut(text: str) -> str:
+def _shortened(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]} ... {text[-_LONGEST // 2 :]}"
 
 
 def _problems(options: Options) -> list[tuple[str, str]]:
-    found = []
+    problems = []
     for name, check in _CHECKS.items():
-        what = check(getattr(options, name))
-        if what:
-            found.append((name, what))
+        problem = check(getattr(options, name))
+        if problem:
+            problems.append((name, problem))
     if options.resume is not None and options.session_id is not None:
-        found.append(("session_id", "cannot be given together with resume: a resumed session has its id"))
-    found += _gateway_problems(options)
+        problems.append(("session_id", "cannot be used with resume: a resumed session keeps its id"))
+    problems += _gateway_problems(options)
     if options.variables and options.template is None:
-        found.append(("variables", "there is no template that they could be put into"))
-    if not found or "cwd" not in dict(found):
-        found += _cwd_problems(options)
-    return found
+        problems.append(("variables", "need a template"))
+    if "cwd" not in dict(problems):
+        problems += _cwd_problems(options)
+    return problems
 
 
 def _gateway_problems(options: Options) -> list[tuple[str, str]]:
-    """Options of the gateway that contradict each other."""
+    """Return conflicts between the options of the gateway."""
     modes = [name for name in ("offline", "record", "replay") if getattr(options, name)]
-    found = []
+    problems = []
     if len(modes) > 1:
-        found.append((modes[1], f"cannot be given together with {modes[0]}"))
+        problems.append((modes[1], f"cannot be used with {modes[0]}"))
     if options.gateway == "off":
-        needy = [name for name in (*LIMITS, *NEED_GATEWAY, "replay") if getattr(options, name)]
-        found += [(name, "needs the gateway; leave gateway='on'") for name in needy]
-    return found
+        names = [name for name in (*LIMITS, *NEED_GATEWAY, "replay") if getattr(options, name)]
+        problems += [(name, "needs the gateway; use gateway='on'") for name in names]
+    return problems
 
 
 def _cwd_problems(options: Options) -> list[tuple[str, str]]:
     if os.path.isdir(options.cwd):
         usable = os.access(options.cwd, os.R_OK | os.X_OK)
-        return [] if usable else [("cwd", f"{options.cwd} cannot be read and entered")]
+        return [] if usable else [("cwd", f"{options.cwd} cannot be opened: permission denied")]
     if os.path.exists(options.cwd):
         return [("cwd", f"{options.cwd} is not a folder")]
     if options.make_cwd:
         return []
-    return [("cwd", f"{options.cwd} does not exist (make_cwd makes it)")]
+    return [("cwd", f"{options.cwd} does not exist; use make_cwd to create it")]
 
 
 def _no_such_option(name: str) -> str:
-    import difflib  # imported late: only for a mistake
+    import difflib  # imported late: needed only for an error
 
     near = difflib.get_close_matches(name, _CHECKS, n=1)
     return f"there is no such option; did you mean {near[0]}?" if near else "there is no such option"
@@ -117,14 +122,14 @@ def _permissions(value: Any) -> str | None:
     if not isinstance(value, Permissions):
         return f"is {values.kind(value)}, not Permissions"
     for name in value.__struct_fields__:
-        given = getattr(value, name)
-        what = (
-            values.optional(values.one_of(*get_args(Power)))(given)
+        field_value = getattr(value, name)
+        problem = (
+            values.optional(values.one_of(*get_args(Power)))(field_value)
             if name in CAPABILITIES
-            else values.each(values.name)(given)
+            else values.each(values.name)(field_value)
         )
-        if what:
-            return f"{name} {what}"
+        if problem:
+            return f"{name} {problem}"
     return None
 
 
@@ -132,11 +137,11 @@ def _servers(value: Any) -> str | None:
     if not isinstance(value, Mapping):
         return f"is {values.kind(value)}, not a mapping of names to servers"
     for name, server in value.items():
-        what = values.name(name) or _server(server)
-        if what is None and not all(c.isalnum() or c in "-_." for c in name):
-            what = "a server's name has letters, digits, -, _ and . only"
-        if what:
-            return f"{values.shown(name)}: {what}"
+        problem = values.name(name) or _server(server)
+        if problem is None and not all(c.isalnum() or c in "-_." for c in name):
+            problem = "the name of a server may contain only letters, digits, -, _ and ."
+        if problem:
+            return f"{values.shown(name)}: {problem}"
     return None
 
 
@@ -146,24 +151,22 @@ def _server(server: Any) -> str | None:
     if (server.command is None) == (server.url is None):
         return "needs either a command or a url"
     for name, check in _SERVER_CHECKS.items():
-        if what := check(getattr(server, name)):
-            return f"its {name} {what}"
+        if problem := check(getattr(server, name)):
+            return f"its {name} {problem}"
     return None
 
 
 def _url(value: Any) -> str | None:
-    if what := values.text(value):
-        return what
-    return (
-        None if value.startswith(("http://", "https://")) else "begins neither with http:// nor with https://"
-    )
+    if problem := values.text(value):
+        return problem
+    return None if value.startswith(("http://", "https://")) else "must start with http:// or https://"
 
 
 def _argument(value: Any) -> str | None:
-    """Like a text, but it may be empty."""
-    return (
-        f"has {values.shown(value)}, not text" if not isinstance(value, str) else values.odd_characters(value)
-    )
+    """Check a text that may be empty."""
+    if not isinstance(value, str):
+        return f"has {values.shown(value)}, not text"
+    return values.bad_characters(value)
 
 
 _SERVER_CHECKS: dict[str, values.Check] = {
@@ -231,7 +234,7 @@ _CHECKS: dict[str, values.Check] = {
     "telemetry": values.optional(values.text),
     "offline": values.flag,
     "gateway": values.one_of(*get_args(GatewayMode)),
-    "key_from": values.optional(values.key_place),
+    "key_from": values.optional(values.key_source),
     "record": values.optional(values.text),
     "replay": values.optional(values.file),
     "literal": values.flag,

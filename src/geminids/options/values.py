@@ -1,4 +1,4 @@
-"""What a single value must be: each check gives one phrase that says what is wrong, or None."""
+"""Checks of single values. Each check returns what is wrong as a phrase, or None."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from geminids.options.model import Effort
 
 __all__ = [
     "Check",
+    "bad_characters",
     "dollars",
     "each",
     "effort",
     "file",
     "flag",
     "folder",
-    "key_place",
+    "key_source",
     "kind",
     "model",
     "name",
-    "odd_characters",
     "one_of",
     "optional",
     "seconds",
@@ -40,16 +40,16 @@ Check = Callable[[Any], str | None]
 
 
 def kind(value: object) -> str:
-    """What a value is, where the value itself may be a secret."""
+    """Describe a value by its type, for values that may be secret."""
     return f"of type {type(value).__name__}"
 
 
 def shown(value: object) -> str:
-    """The value as it was given; what is told of it is redacted and cut later, in one place."""
+    """Format a value for a message. `make_options` masks secrets in the message and shortens it."""
     try:
         return repr(value)
     except RecursionError:
-        return f"a {type(value).__name__} that is nested too deep"
+        return f"a {type(value).__name__} that is nested too deeply"
 
 
 def optional(check: Check) -> Check:
@@ -61,16 +61,16 @@ def text(value: Any) -> str | None:
         return f"is {shown(value)}, not text"
     if not value.strip():
         return "is empty"
-    return odd_characters(value)
+    return bad_characters(value)
 
 
-def odd_characters(value: str) -> str | None:
+def bad_characters(value: str) -> str | None:
     if "\0" in value:
-        return "holds a NUL character"
+        return "contains a NUL character"
     try:
         os.fsencode(value)
     except UnicodeEncodeError:
-        return "holds half a character (a lone surrogate)"
+        return "contains half a character (a lone surrogate)"
     return None
 
 
@@ -90,7 +90,7 @@ def seconds(*, zero: bool) -> Check:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             return f"is {shown(value)}, not a number of seconds"
         if not (0 <= value < 10**9) or (value == 0 and not zero):
-            return f"is {value}: it must be {'0 or more' if zero else 'above 0'} seconds"
+            return f"is {value} seconds; it must be {'0 or more' if zero else 'above 0'}"
         return None
 
     return check
@@ -102,14 +102,14 @@ def dollars(value: Any) -> str | None:
     return None
 
 
-def key_place(value: Any) -> str | None:
-    if what := text(value):
-        return what
+def key_source(value: Any) -> str | None:
+    if problem := text(value):
+        return problem
     scheme, colon, rest = value.partition(":")
     if colon and rest and scheme in ("file", "keyring"):
         return None
-    # The value is not shown: somebody may have given the key itself.
-    return "is neither file:PATH nor keyring:SERVICE/USER (the key itself has no place in options)"
+    # Do not show the value: it may be the key itself.
+    return "must be file:PATH or keyring:SERVICE/USER, not the key itself"
 
 
 def whole(low: int, high: int) -> Check:
@@ -122,16 +122,16 @@ def whole(low: int, high: int) -> Check:
 
 
 def model(value: Any) -> str | None:
-    what = text(value)
-    if what is None and (value.startswith("-") or any(c.isspace() for c in value)):
-        return f"is {shown(value)}: a model has no blanks and no leading dash"
-    return what
+    problem = text(value)
+    if problem is None and (value.startswith("-") or any(c.isspace() for c in value)):
+        return f"is {shown(value)}; the name of a model has no spaces and does not start with a dash"
+    return problem
 
 
 def session(value: Any) -> str | None:
     if isinstance(value, str) and is_session_id(value):
         return None
-    return f"is {shown(value)}: a session id has letters, digits, - and _ only"
+    return f"is {shown(value)}; a session id may contain only letters, digits, - and _"
 
 
 def variables(value: Any) -> str | None:
@@ -139,34 +139,34 @@ def variables(value: Any) -> str | None:
         return f"is {kind(value)}, not a mapping of names to values"
     for name, text in value.items():
         if not isinstance(name, str) or not name or "\0" in name:
-            return f"has {shown(name)}, which cannot be a variable's name"
+            return f"has {shown(name)}, which cannot be the name of a variable"
         if "=" in name:
-            return f"has a name with = in it, which begins with {shown(name.partition('=')[0])}"
+            return f"has a name with = in it, which starts with {shown(name.partition('=')[0])}"
         if not isinstance(text, str):
-            # The value itself is not shown: it may be a secret.
+            # Do not show the value: it may be a secret.
             return f"has a value for {name} that is not text"
-        if what := odd_characters(text) or odd_characters(name):
-            return f"{what}, in {name!r}"
+        if problem := bad_characters(text) or bad_characters(name):
+            return f"{problem}, in {name!r}"
     return None
 
 
 def file(value: Any) -> str | None:
-    what = text(value)
-    if what is not None:
-        return what
+    problem = text(value)
+    if problem is not None:
+        return problem
     if not os.path.exists(value):
         return f"{shown(value)} does not exist"
     if os.path.isdir(value):
         return f"{shown(value)} is a folder, not a file"
     if not os.path.isfile(value):
-        return f"{shown(value)} is no regular file"
+        return f"{shown(value)} is not a regular file"
     return None if os.access(value, os.R_OK) else f"{shown(value)} cannot be read"
 
 
 def folder(value: Any) -> str | None:
-    what = text(value)
-    if what is not None:
-        return what
+    problem = text(value)
+    if problem is not None:
+        return problem
     if not os.path.exists(value):
         return f"{shown(value)} does not exist"
     if not os.path.isdir(value):
@@ -178,14 +178,14 @@ def each(check: Check) -> Check:
     def all_of(value: Any) -> str | None:
         if not isinstance(value, tuple):
             return f"is {shown(value)}, not a list"
-        return next((what for one in value if (what := check(one))), None)
+        return next((problem for item in value if (problem := check(item))), None)
 
     return all_of
 
 
 def name(value: Any) -> str | None:
-    what = text(value)
-    return f"has {shown(value)}, which {what}" if what else None
+    problem = text(value)
+    return f"has {shown(value)}, which {problem}" if problem else None
 
 
 def variable_name(value: Any) -> str | None:

@@ -11,7 +11,7 @@ import msgspec
 from geminids.events.model import Decision, EndedProcess, Level, Usage
 from geminids.events.stall import Stall
 from geminids.gemini.protocol.outcome.judge import Ending
-from geminids.launch.workspace import Found
+from geminids.launch.workspace import WorkspaceItem
 from geminids.run.accounting.cost import Prices
 from geminids.run.stopping import StopReason
 
@@ -70,7 +70,7 @@ class Attempt(Protocol):
 _CODE = "workspace"
 
 
-def workspace_notices(found: Sequence[Found]) -> Iterator[tuple[Level, str, str]]:
+def workspace_notices(found: Sequence[WorkspaceItem]) -> Iterator[tuple[Level, str, str]]:
     """Level, code and text for what an untrusted folder contains and this run ignores: a summary, then each item.
 
     An `.env` file that does not mention Gemini gets no summary.

@@ -11,7 +11,7 @@ import msgspec
 
 from geminids.events.model import Level
 from geminids.gemini.protocol.outcome.judge import Ending
-from geminids.launch.prepare import look_ahead
+from geminids.launch.prepare import probe_gemini
 from geminids.log import get_logger
 from geminids.options import Options
 from geminids.run.accounting.lease import RunLease
@@ -131,7 +131,7 @@ class Run(EventStream):
         if not self._launched:
             # In a thread: an unknown CLI is asked for its version. Nothing of the run is spawned there, so that a
             # caller who is cancelled meanwhile leaves nothing behind.
-            await anyio.to_thread.run_sync(look_ahead, self.options)
+            await anyio.to_thread.run_sync(probe_gemini, self.options)
             self.launch()
         self._done = anyio.Event()
         if self._loop.attempt is None and not self._waits:

@@ -17,7 +17,7 @@ from geminids.launch.errors import Refused
 from geminids.launch.permissions.verdicts import Verdicts
 from geminids.launch.plan import WarmPlan
 from geminids.launch.route import route_notice
-from geminids.launch.workspace import Found
+from geminids.launch.workspace import WorkspaceItem
 from geminids.log import get_logger
 from geminids.options import Approval, Options, make_options
 from geminids.run.accounting.lease import RunLease
@@ -143,7 +143,7 @@ class Conversation:
         self._repeated: str | None = None
         """The prompt that the next attempt sends again: it is not handed over."""
         self._notices: list[tuple[Level, str, str]] = []
-        self._ignored: tuple[Found, ...] = ()
+        self._ignored: tuple[WorkspaceItem, ...] = ()
         self._is_reported = is_reported
 
     async def begin(self) -> None:

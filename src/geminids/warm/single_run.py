@@ -9,7 +9,7 @@ from geminids.gateway.request_log import RequestLog
 from geminids.launch.build import build_warm
 from geminids.launch.errors import Refused
 from geminids.launch.plan import WarmPlan
-from geminids.launch.prepare import Context, prepare, too_cold
+from geminids.launch.prepare import Context, prepare, why_not_warm
 from geminids.launch.route import route_notice
 from geminids.launch.write import write
 from geminids.options import Options
@@ -57,7 +57,7 @@ class SingleRun:
 
     def first(self, prompt: str, options: Options, resume_headless: ResumeHeadless) -> WarmAttempt | str:
         """Spawn the process; returns why not if this run cannot have one. Raises `Refused` or OSError."""
-        why = too_cold(options)
+        why = why_not_warm(options)
         if why is None and is_command(prompt) and not options.literal:
             why = "commands are not run on the warm transport"
         if why is not None:

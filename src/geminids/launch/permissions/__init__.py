@@ -1,1 +1,1 @@
-"""Permissions as rules for the CLI."""
+"""Translate permissions into rules of the CLI."""

@@ -1,4 +1,4 @@
-"""Shell commands as permissions see them: whether one is simple, how it begins, and which files are build files."""
+"""Match shell commands against allowed and denied commands, and recognise build files."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import re
 
 __all__ = ["allowed_begin", "build_file_pattern", "denied_begin", "is_build_file"]
 
-# What can make two commands of one, or a file, or another text of it: quotes and `~` are harmless.
+# Characters with which a command can run another command, write a file or expand. Quotes and `~`
+# are harmless.
 _META = frozenset("\n\r\0;&|<>$`(){}*?[]!#\\")
 _PARTS = re.compile(r"[;&|\n\r(){}`'\"]+|\$\(")
 
@@ -25,7 +26,9 @@ _BUILD_ENDS = (".bzl", ".bazel", ".bzlmod", ".mk", ".cmake")
 
 
 def allowed_begin(command: str, allowed: tuple[str, ...]) -> str | None:
-    """The one of these that a simple command begins with, word by word; none for what a shell takes apart.
+    """Return the entry of `allowed` that the command starts with, word by word.
+
+    None if it is not a simple command.
 
     >>> allowed_begin("git status --short", ("git status",)), allowed_begin("git status; rm x", ("git status",))
     ('git status', None)
@@ -37,7 +40,9 @@ def allowed_begin(command: str, allowed: tuple[str, ...]) -> str | None:
 
 
 def denied_begin(command: str, denied: tuple[str, ...]) -> str | None:
-    """The one of these that a part of the command begins with, by its path too; rather one too many than one too few.
+    """Return the entry of `denied` that a part of the command starts with.
+
+    The program may have a path. It may match too much, but never too little.
 
     >>> denied_begin("ls && /bin/rm -rf x", ("rm -r",)), denied_begin("rmdir x", ("rm",))
     ('rm -r', None)
@@ -50,14 +55,14 @@ def _begins(words: list[str], begin: list[str]) -> bool:
     if len(words) < len(begin) or not begin:
         return False
     first, *rest = words[: len(begin)]
-    found = [first if "/" in begin[0] else first.rsplit("/", 1)[-1], *rest]
-    # `rm -r` is meant for `rm -rf` too.
-    last = found[-1] == begin[-1] or (begin[-1].startswith("-") and found[-1].startswith(begin[-1]))
-    return found[:-1] == begin[:-1] and last
+    compared = [first if "/" in begin[0] else first.rsplit("/", 1)[-1], *rest]
+    # `rm -r` also matches `rm -rf`.
+    last = compared[-1] == begin[-1] or (begin[-1].startswith("-") and compared[-1].startswith(begin[-1]))
+    return compared[:-1] == begin[:-1] and last
 
 
 def is_build_file(path: str) -> bool:
-    """Whether the CLI asks about a write to this file whatever the rules say (0.61 and newer).
+    """Whether the CLI asks before it writes this file, whatever the rules say (0.61 and newer).
 
     >>> is_build_file("a/pyproject.toml"), is_build_file("a/notes.txt")
     (True, False)
@@ -71,7 +76,10 @@ def is_build_file(path: str) -> bool:
 
 
 def build_file_pattern() -> str:
-    """The same as a regular expression on a call's arguments; the engine takes no group that is repeated."""
+    """`is_build_file` as a regular expression for a call's arguments.
+
+    The engine accepts no repeated groups.
+    """
     names = "|".join(map(re.escape, sorted(_BUILD_FILES)))
     ends = "|".join("".join(f"[{c}{c.upper()}]" for c in end) for end in _BUILD_ENDS)
     return rf'"file_path":"(?:|[^"]*[/\\])(?:{names}|(?:Docker|Container)file\.[^"]*|[^"]*(?:{ends}))"'

@@ -1,8 +1,8 @@
-"""Permissions as rules of the CLI's policy engine.
+"""Translate permissions into rules of the CLI's policy engine.
 
-They and the user's own stand in the user's tier. There the first rule that fits decides, by priority: our denies come
-first, then whatever the user has said, then our allows. So a caller can take away from what the user allows, and can
-add only what the user has not spoken about.
+Our rules and the user's own are in the same tier, where the matching rule with the highest priority
+decides: first our denies, then the user's rules, then our allows. So a caller can deny what the
+user allows, but can allow only what no rule of the user covers.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ _NAMES: dict[Approval, str] = {"default": "default", "auto_edit": "autoEdit", "y
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
-    """One `[[rule]]`."""
+    """A `[[rule]]` of a policy file."""
 
     tools: tuple[str, ...]
     decision: str
     priority: int
     modes: tuple[Approval, ...] = ()
     arguments: str | None = None
-    """A regular expression on the call's arguments, which the engine writes as JSON with sorted names."""
+    """A regular expression for the arguments, which the engine writes as JSON with sorted keys."""
     redirection: bool = False
     server: str | None = None
     agent: str | None = None
-    """Only for calls that this subagent makes."""
+    """Apply the rule only to calls of this subagent."""
     message: str | None = None
 
     def fields(self) -> dict[str, Any]:
@@ -63,12 +63,18 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def our_rules(permissions: Permissions, approval: Approval, *, warm: bool = False) -> tuple[Rule, ...]:
-    """The rules of a run. There are always some: no mode but `yolo` may end in `yolo`."""
+    """Return the rules of a run.
+
+    Every mode but `yolo` has some, because it must not change to `yolo`.
+    """
     return (*_denies(permissions, approval, warm), *_allows(permissions), *_only(permissions))
 
 
 def too_long(permissions: Permissions) -> Iterator[str]:
-    """Commands whose rule the engine would drop, be it a deny: it takes 2048 characters (isSafeRegExp)."""
+    """Yield a problem for each command that is too long.
+
+    The engine drops rules over 2048 characters (isSafeRegExp).
+    """
     for command in (*permissions.allow_commands, *permissions.deny_commands):
         if max(len(_allowed_begin(command)), len(banned(command))) > _LONGEST:
             yield f"the command {command[:40]!r}... is too long for a rule"
@@ -79,22 +85,21 @@ def _denies(permissions: Permissions, approval: Approval, warm: bool) -> Iterato
     for tool, why in denied_tools(permissions, warm=warm).items():
         by_reason.setdefault(why, []).append(tool)
     if approval != "yolo":
-        # Leaving plan mode sets a headless run to yolo, with nobody asked (core/src/tools/exit-plan-mode.ts,
-        # getAllowApprovalMode): a run that may only read could enter it, leave it and do anything.
-        by_reason["the mode stays as it is" if warm else f"approval={approval} stays as it is"] = [
-            "exit_plan_mode",
-            "enter_plan_mode",
-        ]
+        # A headless run that leaves plan mode changes to yolo without asking
+        # (core/src/tools/exit-plan-mode.ts, getAllowApprovalMode). So a run that may only read
+        # could enter plan mode, leave it and do anything.
+        reason = "the approval mode cannot be changed" if warm else f"approval={approval} cannot be changed"
+        by_reason[reason] = ["exit_plan_mode", "enter_plan_mode"]
     for why, tools in by_reason.items():
         yield Rule(tools=tuple(tools), decision="deny", priority=DENY, message=why)
     if is_denied(permissions, "mcp") or _only_built_in(permissions):
         why = "not in only_tools" if permissions.only_tools else "mcp is not allowed"
-        yield _of_server("*", "deny", message=why)
+        yield _server_rule("*", "deny", message=why)
     for command in permissions.deny_commands:
         why = "in deny_commands"
         yield Rule(tools=(SHELL,), arguments=banned(command), decision="deny", priority=DENY, message=why)
     for server in permissions.deny_servers:
-        yield _of_server(server, "deny")
+        yield _server_rule(server, "deny")
 
 
 def _allows(permissions: Permissions) -> Iterator[Rule]:
@@ -102,7 +107,7 @@ def _allows(permissions: Permissions) -> Iterator[Rule]:
         if getattr(permissions, capability) == "allow":
             yield _allowed(permissions, tools_with(capability), capability)
     if permissions.mcp == "allow":
-        yield _of_server("*", "allow")
+        yield _server_rule("*", "allow")
     for tool in permissions.allow_tools:
         yield _allowed(permissions, (tool,), capability_of(tool))
     for command in permissions.allow_commands:
@@ -112,11 +117,11 @@ def _allows(permissions: Permissions) -> Iterator[Rule]:
             decision="allow",
             priority=_ALLOW,
             modes=allowable_modes("shell"),
-            # `git log > /elsewhere` writes a file, and is no more than a way to begin with `git log`.
+            # `git log > /elsewhere` starts with `git log`, but writes a file.
             redirection=permissions.file_write == "allow",
         )
     for server in permissions.allow_servers:
-        yield _of_server(server, "allow")
+        yield _server_rule(server, "allow")
 
 
 def _allowed(permissions: Permissions, tools: tuple[str, ...], capability: str | None) -> Rule:
@@ -126,28 +131,35 @@ def _allowed(permissions: Permissions, tools: tuple[str, ...], capability: str |
 
 
 def _allowed_begin(command: str) -> str:
-    """Not `commandPrefix`: that finds its text in any argument called "command", one within another included."""
+    """Return a pattern for commands that start with `command`.
+
+    `commandPrefix` would be unsafe: it also matches in nested arguments that are named "command".
+    """
     return rf'^\{{\x00?"command":"{_escaped(command)}[\s"]'
 
 
 def banned(command: str) -> str:
-    """More than `commandPrefix` finds: tabs and broken lines between words, and the program by its path.
+    """Return a pattern for a denied command.
 
-    No group in it is repeated: the engine drops such an expression.
+    It matches more than `commandPrefix`: tabs and line breaks between words, and a program with its
+    path. It repeats no group, because the engine drops such expressions.
     """
     words = command.split()
-    # `rm -r` is meant for `rm -rf` too, `rm` is not meant for `rmdir`.
+    # `rm -r` also denies `rm -rf`, but `rm` does not deny `rmdir`.
     end = "" if words[-1].startswith("-") or words[-1][-1] not in _IN_NAMES else r"(?![\w.\-])"
     return r'"command":"\s*(?:|[^\s"]*/)' + r"(?:\s|\\)[\s\\nrt]*".join(map(_escaped, words)) + end
 
 
 def _escaped(text: str) -> str:
-    """A text as it stands in JSON, for a regular expression of JavaScript's."""
+    """Encode a text as in JSON and escape it for a JavaScript regular expression."""
     return re.escape(json.dumps(text.strip(), ensure_ascii=False)[1:-1])
 
 
 def _only(permissions: Permissions) -> Iterator[Rule]:
-    """What is named keeps what its mode gives it; all else goes, tools that we have never heard of included."""
+    """The tools in `only_tools` keep what their mode allows.
+
+    All others are denied, also unknown ones.
+    """
     if not permissions.only_tools:
         return
     for tool in permissions.only_tools:
@@ -162,8 +174,8 @@ def _only_built_in(permissions: Permissions) -> bool:
     return bool(permissions.only_tools) and not any(map(is_mcp_name, permissions.only_tools))
 
 
-def _of_server(server: str, decision: str, *, message: str | None = None) -> Rule:
-    """For all tools of a server, or of all servers (`*`)."""
+def _server_rule(server: str, decision: str, *, message: str | None = None) -> Rule:
+    """Return a rule for all tools of a server, or of all servers (`*`)."""
     priority, modes = (_ALLOW, allowable_modes("mcp")) if decision == "allow" else (DENY, ())
     return Rule(
         tools=("*",), server=server, decision=decision, priority=priority, modes=modes, message=message
@@ -171,7 +183,7 @@ def _of_server(server: str, decision: str, *, message: str | None = None) -> Rul
 
 
 def policy_text(rules: Sequence[dict[str, Any]], checkers: Sequence[dict[str, Any]] = ()) -> str:
-    """Rules as TOML."""
+    """Format rules as TOML."""
     tables = [("rule", rule) for rule in rules] + [("safety_checker", checker) for checker in checkers]
     return "\n".join(
         f"[[{name}]]\n" + "".join(f"{_key(key)} = {_value(value)}\n" for key, value in table.items())
@@ -184,7 +196,7 @@ def _key(key: str) -> str:
 
 
 def _value(value: Any) -> str:
-    # Not tomlkit: its import costs more than all of our planning.
+    # Do not use tomlkit: its import takes longer than everything else in `prepare`.
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{_key(key)} = {_value(inner)}" for key, inner in value.items()) + " }"
     if isinstance(value, list):

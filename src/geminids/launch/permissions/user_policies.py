@@ -1,7 +1,7 @@
-"""The user's own policies, which `--policy` replaces: they go in beside ours, in their own order, and keep their force.
+"""Read the user's own policies. `--policy` replaces them, so we pass them together with ours.
 
-Gemini CLI passes over a policy file that it cannot read, and over the denies in it. Here such a file ends the run
-before it begins.
+They keep their order and their effect. Gemini CLI ignores a policy file that it cannot read, with
+the denies in it. We refuse the run instead.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ from geminids.launch.permissions.policy import policy_text
 
 __all__ = ["Table", "UserPolicies", "as_text", "is_whole", "names_of", "user_policies"]
 
-# What is left for the user's own rules, between our denies and our allows.
+# Priorities of the user's own rules, between our denies and our allows.
 _LOWEST, _HIGHEST = 3, 997
 _DECISIONS = ("allow", "deny", "ask_user")
-# As the CLI finds them in its settings (cli/src/utils/envVarResolver.ts).
+# Variables in settings, as the CLI matches them (cli/src/utils/envVarResolver.ts).
 _VARIABLE = re.compile(r"\$(?:(\w+)|\{([^}]+?)(?::-([^}]*))?\})")
 
 Table = dict[str, Any]
 
 
 class UserPolicies(msgspec.Struct, frozen=True):
-    """Files to name beside ours, or a text that stands for them; and what they deny."""
+    """The user's policy files, or a text that replaces them, and what they deny."""
 
     paths: tuple[str, ...] = ()
     text: str | None = None
-    """Needed where a rule of theirs has a priority that we need for ours."""
+    """Set if a rule has a priority that is reserved for our rules."""
     denied: tuple[str, ...] = ()
-    """Tools, with `*` at the end for several."""
+    """Names of tools; `*` at the end matches several."""
     rules: tuple[Table, ...] = ()
-    """As they stand in the files, the strongest first."""
+    """The rules of the files, the highest priority first."""
     checkers: tuple[Table, ...] = ()
     excluded: tuple[str, ...] = ()
-    """Tools that the settings take away; `run_shell_command(rm)` takes away a command."""
+    """Tools that the settings exclude; `run_shell_command(rm)` excludes a command."""
 
 
 def user_policies(source: SourceHome, cwd: str, environ: Mapping[str, str]) -> UserPolicies:
-    """Read them; raises `SettingsProblem` for a file that the CLI would pass over."""
+    """Read the user's policies; raises `SettingsProblem` for a file that the CLI would ignore."""
     files = [file for path in _places(source, cwd, environ) for file in _toml_files(path)]
     rules: list[Table] = []
     checkers: list[Table] = []
@@ -55,7 +55,7 @@ def user_policies(source: SourceHome, cwd: str, environ: Mapping[str, str]) -> U
         checkers += _tables(file, content, "safety_checker")
     denies = [rule for rule in rules if rule["decision"] != "allow"]
     excluded = tuple(_excluded(source))
-    found = UserPolicies(
+    policies = UserPolicies(
         paths=tuple(map(str, files)),
         denied=(*excluded, *(name for rule in denies if is_whole(rule) for name in names_of(rule))),
         rules=tuple(sorted(rules, key=_priority, reverse=True)),
@@ -63,23 +63,23 @@ def user_policies(source: SourceHome, cwd: str, environ: Mapping[str, str]) -> U
         excluded=excluded,
     )
     fits_in = all(_LOWEST <= _priority(rule) <= _HIGHEST for rule in (*rules, *checkers))
-    return found if fits_in else msgspec.structs.replace(found, paths=(), text=as_text(rules, checkers))
+    return policies if fits_in else msgspec.structs.replace(policies, paths=(), text=as_text(rules, checkers))
 
 
 def as_text(rules: Sequence[Table], checkers: Sequence[Table]) -> str:
-    """These rules as one policy, between our denies and our allows."""
+    """Format these rules as one policy, with priorities between our denies and our allows."""
     return policy_text(_in_order(rules), _in_order(checkers))
 
 
 def _places(source: SourceHome, cwd: str, environ: Mapping[str, str]) -> list[Path]:
-    named = source.settings.get("policyPaths")
-    paths = [path for path in named if isinstance(path, str) and path] if isinstance(named, list) else []
-    return [_place(path, source, cwd, environ) for path in paths] or [source.gemini / "policies"]
+    setting = source.settings.get("policyPaths")
+    paths = [path for path in setting if isinstance(path, str) and path] if isinstance(setting, list) else []
+    return [_resolved(path, source, cwd, environ) for path in paths] or [source.gemini / "policies"]
 
 
-def _place(path: str, source: SourceHome, cwd: str, environ: Mapping[str, str]) -> Path:
-    def value(found: re.Match[str]) -> str:
-        return environ.get(found[1] or found[2], found[3] or found[0])
+def _resolved(path: str, source: SourceHome, cwd: str, environ: Mapping[str, str]) -> Path:
+    def value(match: re.Match[str]) -> str:
+        return environ.get(match[1] or match[2], match[3] or match[0])
 
     path = _VARIABLE.sub(value, path)
     if path == "~" or path.startswith("~/"):
@@ -89,8 +89,8 @@ def _place(path: str, source: SourceHome, cwd: str, environ: Mapping[str, str]) 
 
 def _toml_files(path: Path) -> list[Path]:
     try:
-        found = sorted(path.iterdir()) if path.is_dir() else [path]
-        return [file for file in found if file.suffix == ".toml" and file.is_file()]
+        files = sorted(path.iterdir()) if path.is_dir() else [path]
+        return [file for file in files if file.suffix == ".toml" and file.is_file()]
     except OSError as error:
         raise SettingsProblem(f"the policies in {path} cannot be read: {error.strerror}") from None
 
@@ -107,38 +107,38 @@ def _read(file: Path) -> Table:
 def _tables(file: Path, content: Table, name: str) -> list[Table]:
     tables = content.get(name, [])
     if not isinstance(tables, list):
-        raise SettingsProblem(f"the policy {file} has a {name!r} that is no [[{name}]]")
+        raise SettingsProblem(f"the policy {file} has a {name!r} that is not a [[{name}]]")
     for number, table in enumerate(tables, 1):
-        what = _wrong(table, name) if isinstance(table, dict) else "is no table"
-        if what:
-            raise SettingsProblem(f"the policy {file} is not valid: its {name} {number} {what}")
+        problem = _problem(table, name) if isinstance(table, dict) else "is not a table"
+        if problem:
+            raise SettingsProblem(f"the policy {file} is not valid: its {name} {number} {problem}")
     return tables
 
 
-def _wrong(table: Table, name: str) -> str | None:
-    """What makes the CLI pass over the whole file (core/src/policy/toml-loader.ts)."""
+def _problem(table: Table, name: str) -> str | None:
+    """Return why the CLI would ignore the whole file (core/src/policy/toml-loader.ts), or None."""
     tools = table.get("toolName", [])
     if not isinstance(tools, str) and not (
         isinstance(tools, list) and all(isinstance(tool, str) for tool in tools)
     ):
-        return "has a toolName that is neither a text nor a list of texts"
+        return "has a toolName that is not a text or a list of texts"
     if name == "rule" and table.get("decision") not in _DECISIONS:
-        return f"has a decision that is none of {', '.join(_DECISIONS)}"
+        return f"has a decision that is not one of {', '.join(_DECISIONS)}"
     priority = table.get("priority", 0 if name == "safety_checker" else None)
     if isinstance(priority, bool) or not isinstance(priority, int) or not 0 <= priority <= 999:
-        return "has a priority that is no whole number from 0 to 999"
+        return "has a priority that is not a whole number from 0 to 999"
     if "toolName" not in table and "mcpName" not in table and name == "rule":
         return "has no toolName"
     return None
 
 
 def is_whole(rule: Table) -> bool:
-    """Whether a rule is for every call of its tools, whatever their arguments are."""
+    """Whether a rule applies to every call of its tools, whatever the arguments are."""
     return rule.keys().isdisjoint(("argsPattern", "commandPrefix", "commandRegex"))
 
 
 def names_of(rule: Table) -> list[str]:
-    """The tools that a rule is for, `*` at the end included."""
+    """Return the tools that a rule applies to; `*` at the end matches several."""
     tools = rule.get("toolName", "*")
     names = [tools] if isinstance(tools, str) else list(tools)
     server = rule.get("mcpName")
@@ -154,7 +154,11 @@ def _excluded(source: SourceHome) -> list[str]:
 
 
 def _in_order(rules: Sequence[Table]) -> list[Table]:
-    """The engine sorts by priority and keeps the order of equals: sorted here, equals may be made."""
+    """Sort rules by priority and limit the priorities to our range.
+
+    The order stays the same if two priorities become equal: the engine keeps the order of equal
+    rules.
+    """
     ordered = sorted(rules, key=_priority, reverse=True)
     return [{**rule, "priority": min(max(_priority(rule), _LOWEST), _HIGHEST)} for rule in ordered]
 

@@ -1,18 +1,20 @@
-"""The rules of a warm process: who is asked there, and that nothing runs unasked which a headless run would deny.
+"""The policy rules of a warm process. It asks before every call that a headless run would deny.
 
-ACP is interactive to the CLI: where a headless run ends in a deny, it asks. These rules close the ways around the
-question (0.61.0):
+The CLI treats ACP as interactive: it asks where a headless run denies. In some cases it would not
+ask. These rules cover them (0.61.0):
 
-- a shell command that the CLI takes for harmless (`echo`, `ls`) is run unasked, unless the rule for it looks at its
-  arguments (policy-engine.ts, applyShellHeuristics): ours do;
-- in autoEdit the file tools and web_fetch ask no rule at all, denies for some arguments included (tools.ts,
-  respectsAutoEdit): a session of ours is in `default`, and rules allow what auto_edit allows;
-- a tool of a trusted MCP server, and a built-in skill, are never asked for: no server is trusted where `mcp` must be
-  asked for, and the built-in skills are denied;
-- a question of a subagent reaches nobody, and the turn never ends: subagents that could ask are denied.
+- The CLI runs shell commands that it considers harmless (`echo`, `ls`) without asking, unless the rule
+  for them has a pattern for the arguments (policy-engine.ts, applyShellHeuristics). Our rules have one.
+- In autoEdit, the file tools and web_fetch check no rule at all, not even denies for some arguments
+  (tools.ts, respectsAutoEdit). Our sessions use `default`, with rules that allow what auto_edit allows.
+- The CLI never asks for tools of a trusted MCP server and for built-in skills. If `mcp` is `ask`, we
+  trust no server. Built-in skills are denied.
+- Nobody receives a permission request of a subagent, and the turn never ends. Subagents that could ask
+  are denied.
 
-An `ask` stands above the user's own policies, since one that allows would win. So that it does not win over one that
-denies, the user's rules for the tools in question are said again before it, their allows as questions.
+An `ask` has a higher priority than the user's policies, because otherwise an allow among them would
+win. A deny among them must still win: we repeat the user's rules for these tools before our `ask`,
+with each allow changed to an ask.
 """
 
 from __future__ import annotations
@@ -33,11 +35,11 @@ from geminids.launch.permissions.user_policies import Table, UserPolicies, as_te
 from geminids.launch.permissions.verdicts import READING_AGENTS, allowable_modes, is_asking, without_asks
 from geminids.options import CAPABILITIES, Approval, Capability, Permissions
 
-__all__ = ["agents_in", "as_warm", "passed_over", "warm_rules"]
+__all__ = ["agents_in", "as_warm", "find_tool_hooks", "warm_rules"]
 
 _ANY = r"^\{"
 _BUILT_IN_SKILLS = r'"name":"(?:antigravity-support|skill-creator)"'
-# The modes in which a shell is not allowed, and the CLI asks; plan mode denies it.
+# The modes in which the CLI asks before it runs a shell command. Plan mode denies it.
 _ASKING: tuple[Approval, ...] = ("default", "auto_edit")
 _NOT_YOLO: tuple[Approval, ...] = (*_ASKING, "plan")
 _AUTO_EDIT = ("write_file", "replace", "web_fetch")
@@ -48,21 +50,21 @@ _EXCLUDED = re.compile(r"(\w+)\((.+)\)")
 def warm_rules(
     permissions: Permissions,
     approval: Approval,
-    theirs: UserPolicies,
+    user_rules: UserPolicies,
     agents: Sequence[str] = (),
     *,
     asks: bool,
 ) -> list[Table]:
-    """All rules of ours for a warm process, as tables; `agents` are the user's own subagents.
+    """Return all our rules for a warm process, as tables. `agents` are the user's own subagents.
 
-    Each says in which modes it holds, so that a session can go from one to another; but for `auto_edit`, which is
-    no mode of a session here.
+    Each rule names its modes, so that a session can change its mode. `auto_edit` is an exception:
+    no session uses that mode.
     """
-    said = without_asks(permissions) if asks else permissions
-    questions = is_asking(permissions, asks) or any(rule["decision"] == "ask_user" for rule in theirs.rules)
+    effective = without_asks(permissions) if asks else permissions
+    may_ask = is_asking(permissions, asks) or any(rule["decision"] == "ask_user" for rule in user_rules.rules)
     rules = [
-        *our_rules(said, "default", warm=True),
-        *_without_agents(agents, questions=questions),
+        *our_rules(effective, "default", warm=True),
+        *_deny_agents(agents, may_ask=may_ask),
     ]
     if approval == "auto_edit":
         rules = [*_as_auto_edit(rules, permissions), *_auto_edit()]
@@ -71,7 +73,7 @@ def warm_rules(
     asked = _asked(permissions) if asks else []
     return [
         *(rule.fields() for rule in rules),
-        *_theirs_again(asked, theirs),
+        *_repeated_user_rules(asked, user_rules),
         *(rule.fields() for rule in _asks(asked)),
         *(rule.fields() for rule in _rest()),
     ]
@@ -82,7 +84,10 @@ def _asked(permissions: Permissions) -> list[Capability]:
 
 
 def _as_auto_edit(rules: Sequence[Rule], permissions: Permissions) -> Iterator[Rule]:
-    """What is for auto_edit, for the `default` that it is run in; redirections are not looked at in auto_edit."""
+    """Convert the rules for auto_edit to `default`, the mode it runs in.
+
+    The CLI does not check redirections in auto_edit.
+    """
     for rule in rules:
         if not rule.modes or "auto_edit" in rule.modes:
             shell = SHELL in rule.tools and rule.decision == "allow"
@@ -95,19 +100,19 @@ def _auto_edit() -> Iterator[Rule]:
     yield Rule(tools=_AUTO_EDIT, decision="allow", priority=REST, modes=_ASKING)
 
 
-def _without_agents(agents: Sequence[str], *, questions: bool) -> Iterator[Rule]:
+def _deny_agents(agents: Sequence[str], *, may_ask: bool) -> Iterator[Rule]:
     names = [name for name in dict.fromkeys((*AGENTS, *agents)) if name not in READING_AGENTS]
-    why = "a subagent cannot ask"
-    modes = () if questions else _NOT_YOLO
+    why = "a subagent cannot ask for permission"
+    modes = () if may_ask else _NOT_YOLO
     yield Rule(tools=tuple(names), decision="deny", priority=DENY, modes=modes, message=why)
-    for name in () if questions else names:
+    for name in () if may_ask else names:
         yield Rule(
             tools=("write_file", "replace"),
             arguments=build_file_pattern(),
             agent=name,
             decision="deny",
             priority=DENY,
-            message=f"build files must be asked for, and {why}",
+            message=f"build files need permission, and {why}",
         )
 
 
@@ -124,19 +129,20 @@ def _asks(asked: Sequence[Capability]) -> Iterator[Rule]:
         if capability == "mcp":
             yield Rule(tools=("*",), server="*", decision="ask_user", priority=ASK, modes=modes)
         if "plan" not in modes:
-            # Plan mode has no files and no shells, its own plans included: what could be asked for there is denied.
-            every = tuple(tools_with(capability))
-            yield Rule(tools=every, decision="deny", priority=DENY, modes=("plan",))
+            # Plan mode allows no file writes and no shell, not even for its own plans: deny and do
+            # not ask.
+            tools_of_capability = tuple(tools_with(capability))
+            yield Rule(tools=tools_of_capability, decision="deny", priority=DENY, modes=("plan",))
 
 
 def _rest() -> Iterator[Rule]:
-    """Below all others: what no rule has allowed, where the CLI itself would not ask."""
+    """Yield the rules with the lowest priority, for calls about which the CLI would not ask."""
     yield Rule(tools=(SHELL,), arguments=_ANY, decision="ask_user", priority=REST, modes=_ASKING)
     yield _no_built_in_skills(REST, _NOT_YOLO)
 
 
 def _no_built_in_skills(priority: int, modes: tuple[Approval, ...] = ()) -> Rule:
-    why = "a built-in skill cannot be asked for"
+    why = "the CLI cannot ask for a built-in skill"
     return Rule(
         tools=("activate_skill",),
         arguments=_BUILT_IN_SKILLS,
@@ -147,55 +153,61 @@ def _no_built_in_skills(priority: int, modes: tuple[Approval, ...] = ()) -> Rule
     )
 
 
-def _theirs_again(asked: Sequence[Capability], theirs: UserPolicies) -> Iterator[Table]:
-    """The user's denies of what must be asked for, where they outrank the question."""
+def _repeated_user_rules(asked: Sequence[Capability], user_rules: UserPolicies) -> Iterator[Table]:
+    """Yield the user's rules for the capabilities that we ask for, with the priority of our `ask`."""
     if not asked:
         return
     tools = {tool for capability in asked for tool in tools_with(capability)}
-    for name in theirs.excluded:
-        found = _EXCLUDED.fullmatch(name)
+    for name in user_rules.excluded:
+        match = _EXCLUDED.fullmatch(name)
         if name in tools:
             yield Rule(tools=(name,), decision="deny", priority=ASK).fields()
-        elif found and found[1] == SHELL and SHELL in tools:
-            yield Rule(tools=(SHELL,), arguments=banned(found[2]), decision="deny", priority=ASK).fields()
-    for rule in theirs.rules:
+        elif match and match[1] == SHELL and SHELL in tools:
+            yield Rule(tools=(SHELL,), arguments=banned(match[2]), decision="deny", priority=ASK).fields()
+    for rule in user_rules.rules:
         for narrowed in _narrowed(rule, tools, "mcp" in asked):
             yield {**narrowed, "priority": ASK}
 
 
 def _narrowed(rule: Table, tools: set[str], mcp: bool) -> Iterator[Table]:
-    """A rule of theirs, for no other tools than these; one that allows asks."""
+    """Restrict a user's rule to these tools, and change an allow to an ask."""
     if rule["decision"] == "allow":
         rule = {key: value for key, value in rule.items() if key != "allowRedirection"}
         rule["decision"] = "ask_user"
     if "mcpName" in rule:
         yield from [rule] if mcp else []
         return
-    given = rule["toolName"]
-    names = [given] if isinstance(given, str) else list(given)
+    tool_name = rule["toolName"]
+    names = [tool_name] if isinstance(tool_name, str) else list(tool_name)
     for name in names:
         if name == "*" and mcp:
             yield {**rule, "toolName": "*", "mcpName": "*"}
         for tool in sorted(tools) if name == "*" else [name]:
             if tool in tools or (mcp and tool.startswith("mcp_")):
-                yield _looking({**rule, "toolName": tool})
+                yield _with_pattern({**rule, "toolName": tool})
 
 
-def _looking(rule: Table) -> Table:
-    """A question about shell commands that looks at them, so that none is taken for harmless."""
+def _with_pattern(rule: Table) -> Table:
+    """Add a pattern for all arguments to an ask about shell commands.
+
+    Without it, the CLI does not ask for harmless commands.
+    """
     plain = rule["toolName"] == SHELL and rule["decision"] == "ask_user" and is_whole(rule)
     return {**rule, "argsPattern": _ANY} if plain else rule
 
 
-def _their_rules(theirs: UserPolicies, approval: Approval) -> tuple[list[Table], list[Table]]:
-    """The user's own rules and checkers, as a headless run in this mode sees them."""
-    rules = [_as_headless(rule, approval) for rule in theirs.rules]
-    checkers = [_as_headless(checker, approval) for checker in theirs.checkers]
+def _headless_rules(user_rules: UserPolicies, approval: Approval) -> tuple[list[Table], list[Table]]:
+    """Return the user's rules and checkers as they apply to a headless run in this mode."""
+    rules = [_as_headless(rule, approval) for rule in user_rules.rules]
+    checkers = [_as_headless(checker, approval) for checker in user_rules.checkers]
     return [rule for rule in rules if rule], [checker for checker in checkers if checker]
 
 
 def _as_headless(rule: Table, approval: Approval) -> Table | None:
-    """Nobody sits before a warm process: what is said for headless runs holds, an allow for a terminal does not."""
+    """Return the rule as it applies to a headless run.
+
+    A warm process has no terminal: drop allows for one.
+    """
     if rule.get("interactive") is True and rule.get("decision") == "allow":
         return None
     rule = {key: value for key, value in rule.items() if key != "interactive"}
@@ -205,35 +217,38 @@ def _as_headless(rule: Table, approval: Approval) -> Table | None:
     return rule
 
 
-def as_warm(theirs: UserPolicies, approval: Approval) -> UserPolicies:
-    """The user's policies as a warm process shall read them: the files where they are fit, else a text for them."""
-    rules, checkers = _their_rules(theirs, approval)
+def as_warm(user_rules: UserPolicies, approval: Approval) -> UserPolicies:
+    """Convert the user's policies for a warm process.
+
+    If that changes nothing, the files themselves are used.
+    """
+    rules, checkers = _headless_rules(user_rules, approval)
     whole = (
         name for rule in rules if rule["decision"] == "deny" and is_whole(rule) for name in names_of(rule)
     )
-    theirs = msgspec.structs.replace(theirs, denied=(*theirs.excluded, *whole))
-    if (rules, checkers) == (list(theirs.rules), list(theirs.checkers)):
-        return theirs
+    user_rules = msgspec.structs.replace(user_rules, denied=(*user_rules.excluded, *whole))
+    if (rules, checkers) == (list(user_rules.rules), list(user_rules.checkers)):
+        return user_rules
     return msgspec.structs.replace(
-        theirs, paths=(), text=as_text(rules, checkers), rules=tuple(rules), checkers=tuple(checkers)
+        user_rules, paths=(), text=as_text(rules, checkers), rules=tuple(rules), checkers=tuple(checkers)
     )
 
 
 def agents_in(folders: Sequence[Path]) -> tuple[str, ...]:
-    """The names of the subagents whose files are in these folders."""
+    """Return the names of the subagents in these folders."""
     names: list[str] = []
     for folder in folders:
         for file in sorted(folder.glob("*.md")):
             try:
-                found = _NAME.search(file.read_text("utf-8", errors="replace"))
+                match = _NAME.search(file.read_text("utf-8", errors="replace"))
             except OSError:
                 continue
-            names += [found[1]] if found else []
+            names += [match[1]] if match else []
     return tuple(dict.fromkeys(names))
 
 
-def passed_over(source: SourceHome, workspace: Path | None = None) -> str | None:
-    """Where such a hook stands, in the user's settings, in an extension, or in a folder that is trusted."""
+def find_tool_hooks(source: SourceHome, workspace: Path | None = None) -> str | None:
+    """Return where BeforeTool hooks are defined: user settings, extension or trusted folder."""
     if _off(source.settings):
         return None
     if _has_hooks(source.settings):
@@ -251,7 +266,7 @@ def _read(file: Path) -> Settings:
     try:
         return read_settings(file.read_text("utf-8"), str(file))
     except (OSError, UnicodeDecodeError, SettingsProblem):
-        return {}  # nor does the CLI run what it cannot read
+        return {}  # the CLI cannot read it either
 
 
 def _off(settings: Settings) -> bool:

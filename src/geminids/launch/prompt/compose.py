@@ -1,4 +1,4 @@
-"""Build the prompt: instructions, then the template with the prompt in it; and check that the CLI can read it."""
+"""Build the prompt from instructions, template and prompt, and check that the CLI can read it."""
 
 from __future__ import annotations
 
@@ -24,58 +24,63 @@ __all__ = [
     "without_at",
 ]
 
-# The CLI cuts stdin at 8 MB, with a warning on stderr alone (cli/src/utils/readStdin.ts).
+# The CLI truncates stdin at 8 MB, and only warns on stderr (cli/src/utils/readStdin.ts).
 MAX_PROMPT_BYTES = 8 * 1024 * 1024
 
-# What the CLI takes for more than 1,048,576 tokens, at four UTF-16 units each and with its own context added, it
-# does not send: it says success, with no answer (core/client.ts, ContextWindowWillOverflow).
+# The CLI does not send more than 1,048,576 tokens, which it estimates as four UTF-16 units each,
+# with its own context added. It then reports success without an answer (core/client.ts,
+# ContextWindowWillOverflow).
 MAX_PROMPT_UNITS = 4_000_000
 
-# What follows a lone @ is no path (atCommandProcessor.ts).
+# An @ before whitespace does not start a path (atCommandProcessor.ts).
 _AT = re.compile(r"(?<!\\)@(?=\S)")
 _ANY_AT = re.compile(r"(?<!\\)@")
-_LONG = "Put long material into a file of the folder and name the file in the prompt."
+_LONG = "Put long text into a file in the folder, and name the file in the prompt."
 
 
 def check_words(prompt: str, *, may_be_empty: bool = False) -> None:
-    """Raise a `PromptProblem` for what is no prompt at all."""
+    """Raise `PromptProblem` if the prompt is not text, is empty or contains NUL."""
     if not isinstance(prompt, str):
-        raise PromptProblem(f"the prompt is a {type(prompt).__name__}, not text", "Give the prompt as a str.")
+        raise PromptProblem(f"the prompt is a {type(prompt).__name__}, not text", "Pass the prompt as a str.")
     if not prompt.strip() and not may_be_empty:
-        raise PromptProblem("the prompt is empty", "Say what the agent shall do.")
+        raise PromptProblem("the prompt is empty", "Write what the agent should do.")
     if "\0" in prompt:
-        raise PromptProblem("the prompt holds a NUL character", "Take NUL characters out of the prompt.")
+        raise PromptProblem(
+            "the prompt contains a NUL character", "Remove the NUL characters from the prompt."
+        )
 
 
 def check_prompt(prompt: str, *, literal: bool = False, attached: int = 0) -> bytes:
-    """The bytes to write, or a `PromptProblem`. `attached` are the characters that files add to it.
+    """Return the prompt as bytes; raises `PromptProblem`.
+
+    `attached` is the number of characters that files add.
 
     >>> check_prompt("hello")
     b'hello'
     """
     check_words(prompt)
     text = literal_prompt(prompt) if literal else prompt
-    # A lone surrogate (a file name that is no UTF-8) must not fail the run.
+    # A lone surrogate (from a file name that is not UTF-8) must not fail the run.
     data = text.encode("utf-8", "replace")
     if len(data) > MAX_PROMPT_BYTES:
         raise PromptProblem(
-            f"the prompt has {len(data):,} bytes; the CLI reads no more than {MAX_PROMPT_BYTES:,}",
+            f"the prompt has {len(data):,} bytes; the CLI reads at most {MAX_PROMPT_BYTES:,}",
             _LONG,
         )
     if (
         len(data) + attached > MAX_PROMPT_UNITS
         and (units := len(text.encode("utf-16-le", "replace")) // 2 + attached) > MAX_PROMPT_UNITS
     ):
-        what = "the prompt with its files" if attached else "the prompt"
+        subject = "the prompt with its files" if attached else "the prompt"
         raise PromptProblem(
-            f"{what} has {units:,} characters, and no more than {MAX_PROMPT_UNITS:,} fit into a model",
+            f"{subject} has {units:,} characters; at most {MAX_PROMPT_UNITS:,} fit into a model",
             _LONG,
         )
     return data
 
 
 def literal_prompt(prompt: str) -> str:
-    """Escape what the CLI would act on: a leading `/` (a command) and `@path` (a file put in).
+    """Escape what the CLI would interpret: a leading `/` (a command) and `@path` (includes a file).
 
     >>> literal_prompt("/help me with a@b.example")
     ' /help me with a\\\\@b.example'
@@ -85,7 +90,7 @@ def literal_prompt(prompt: str) -> str:
 
 
 def without_at(text: str) -> str:
-    """Escape every `@`, a last one too: what comes after `text` must not become a path.
+    """Escape every `@`, also one at the end: text that follows must not become its path.
 
     >>> without_at("@/etc/passwd")
     '\\\\@/etc/passwd'
@@ -94,12 +99,14 @@ def without_at(text: str) -> str:
 
 
 def read_instructions(path: str) -> str:
-    """What a prompt begins with that has these instructions; a `PromptProblem` where they cannot be read."""
+    """Read a file of instructions to put before the prompt; raises `PromptProblem`."""
     return instructions_text(read_input_file("instructions", path, MAX_PROMPT_BYTES), path)
 
 
 def instructions_text(data: bytes, where: str) -> str:
-    """The text in a file of instructions. Its `@path` and a leading `/` are words, and nothing else.
+    """Decode a file of instructions.
+
+    Escape `@path` and a leading `/`, so that the CLI reads them as text.
 
     >>> instructions_text(b"Ask @ops first.\\n", "AGENT.md")
     'Ask \\\\@ops first.'
@@ -108,17 +115,17 @@ def instructions_text(data: bytes, where: str) -> str:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        what = f"is not UTF-8: line {line}, byte {error.start + 1} of the file"
-        raise input_file_problem("instructions", where, what) from None
+        problem = f"is not UTF-8: line {line}, byte {error.start + 1} of the file"
+        raise input_file_problem("instructions", where, problem) from None
     if "\0" in text:
-        raise input_file_problem("instructions", where, "holds a NUL character")
+        raise input_file_problem("instructions", where, "contains a NUL character")
     if not text.strip():
         raise input_file_problem("instructions", where, "is empty")
     return literal_prompt(text.rstrip())
 
 
 def compose(prompt: str, options: Options, run_id: str) -> str:
-    """What the agent is told, before anything is attached; a `PromptProblem` where that cannot be.
+    """Build the text of the prompt, without attached files; raises `PromptProblem`.
 
     >>> compose("Say hello.", Options(template="{{agentId}}: {{prompt}}", variables={"agentId": "a1"}), "run-1")
     'a1: Say hello.'
@@ -134,22 +141,26 @@ def compose(prompt: str, options: Options, run_id: str) -> str:
     return text
 
 
-# What every orchestrator has; whoever names one of them must have given it.
+# Names that orchestrators define. A template that uses one needs a value for it.
 KNOWN_NAMES = ("agentId", "agent.name", "tenantId", "tenant.name", "runId")
 PROMPT = "prompt"
 
 _NAME = r"[A-Za-z_][\w-]*+(?:\.[\w-]++)*+"
-# {{{x}}} is another's syntax. Possessive throughout: what is no name is left at once, however long it is.
-_PLACE = re.compile(rf"(?:(\\)|(?<!\{{))\{{\{{[ \t]*+({_NAME})[ \t]*+\}}\}}(?!\}})")
+# {{{x}}} belongs to another template language. The quantifiers are possessive, so that long input
+# that is not a name fails without backtracking.
+_PLACEHOLDER = re.compile(rf"(?:(\\)|(?<!\{{))\{{\{{[ \t]*+({_NAME})[ \t]*+\}}\}}(?!\}})")
 _WHOLE_NAME = re.compile(_NAME)
-_MOST_TOLD = 50
+_MOST_LISTED = 50
 
 
 def fill_template(template: str, prompt: str, values: Mapping[str, str]) -> str:
-    """The template with its values and the prompt; without `{{prompt}}` the prompt comes after a blank line.
+    """Fill values and the prompt into the template.
 
-    Values come from outside, so they are text and nothing else: no braces of theirs are looked at, their `@path`
-    puts no file in, and they cannot begin a `/command`. The template's own words and the prompt keep their meaning.
+    Without `{{prompt}}`, the prompt follows after a blank line.
+
+    Values come from outside, so they are plain text: braces in them are not expanded, `@path` in
+    them includes no file, and they cannot start a `/command`. In the template and the prompt,
+    `@path` and `/command` keep their meaning.
 
     >>> fill_template("You are {{agent.name}}. {{prompt}}", "Say hello.", {"agent.name": "Ada"})
     'You are Ada. Say hello.'
@@ -160,22 +171,22 @@ def fill_template(template: str, prompt: str, values: Mapping[str, str]) -> str:
         pieces += [("own", "\n\n"), (PROMPT, prompt)]
     first = next(((kind, text) for kind, text in pieces if text.strip()), None)
     text = "".join(text for _, text in pieces)
-    acts = first is not None and first[0] == "value" and first[1].lstrip().startswith("/")
-    return " " + text if acts else text
+    is_command = first is not None and first[0] == "value" and first[1].lstrip().startswith("/")
+    return " " + text if is_command else text
 
 
 def _pieces(template: str, prompt: str, values: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     at = 0
-    for place in _PLACE.finditer(template):
-        escaped, name = place.groups()
-        yield "own", template[at : place.start()]
+    for placeholder in _PLACEHOLDER.finditer(template):
+        escaped, name = placeholder.groups()
+        yield "own", template[at : placeholder.start()]
         if escaped:
-            yield "own", place[0][1:]
+            yield "own", placeholder[0][1:]
         elif name == PROMPT:
             yield PROMPT, prompt
         else:
             yield "value", without_at(values[name])
-        at = place.end()
+        at = placeholder.end()
     yield "own", template[at:]
 
 
@@ -185,36 +196,38 @@ def _check(template: str, values: Mapping[str, str]) -> None:
             hint = "A name has letters, digits, _ and -, and dots between its parts."
             raise PromptProblem(f"variables: {name!r} cannot be a name", hint, "bad_option")
         if name == PROMPT:
-            hint = "Give that variable another name."
-            raise PromptProblem("variables: {{prompt}} stands for the run's own prompt", hint, "bad_option")
-    asked = dict.fromkeys(place[2] for place in _PLACE.finditer(template) if not place[1])
-    missing = [name for name in asked if name not in values and name != PROMPT]
+            hint = "Use another name for that variable."
+            raise PromptProblem(
+                "variables: {{prompt}} is reserved for the run's own prompt", hint, "bad_option"
+            )
+    used = dict.fromkeys(match[2] for match in _PLACEHOLDER.finditer(template) if not match[1])
+    missing = [name for name in used if name not in values and name != PROMPT]
     unknown = [name for name in missing if name not in KNOWN_NAMES]
     if unknown:
-        there = _nearest(unknown, {*KNOWN_NAMES, *values, PROMPT})
-        hint = rf"Known are {_listed(there)}. Give others as variables; \{{{{name}}}} stays as it is."
-        raise PromptProblem(f"template: unknown: {_listed(unknown)}", hint, "bad_option")
+        known = _nearest(unknown, {*KNOWN_NAMES, *values, PROMPT})
+        hint = rf"Known names: {_listed(known)}. Define others as variables, or write \{{{{name}}}} for plain text."
+        raise PromptProblem(f"template: unknown names: {_listed(unknown)}", hint, "bad_option")
     if missing:
-        hint = f"Give it as a variable: variables={{{missing[0]!r}: …}}, or --var {missing[0]}=…"
-        raise PromptProblem(f"template: no value was given for {_listed(missing)}", hint, "bad_option")
-    for name in asked:
+        hint = f"Set a variable: variables={{{missing[0]!r}: …}}, or --var {missing[0]}=…"
+        raise PromptProblem(f"template: no value for {_listed(missing)}", hint, "bad_option")
+    for name in used:
         if "\0" in values.get(name, ""):
-            hint = "Take NUL characters out of it."
-            raise PromptProblem(f"variables: {name} holds a NUL character", hint, "bad_option")
+            hint = "Remove the NUL characters from it."
+            raise PromptProblem(f"variables: {name} contains a NUL character", hint, "bad_option")
 
 
 def _nearest(unknown: Iterable[str], known: set[str]) -> list[str]:
-    """The known names, those first that look most like one of the unknown."""
-    import difflib  # imported late: only for a mistake
+    """Sort the known names by similarity to the unknown ones, the most similar first."""
+    import difflib  # imported late: needed only for an error
 
-    wrong = list(unknown)[:_MOST_TOLD]
+    compared = [name.lower() for name in list(unknown)[:_MOST_LISTED]]
 
-    def likeness(name: str) -> float:
-        return max(difflib.SequenceMatcher(None, name.lower(), one.lower()).ratio() for one in wrong)
+    def similarity(name: str) -> float:
+        return max(difflib.SequenceMatcher(None, name.lower(), other).ratio() for other in compared)
 
-    return sorted(sorted(known), key=likeness, reverse=True)
+    return sorted(sorted(known), key=similarity, reverse=True)
 
 
 def _listed(names: list[str]) -> str:
-    told = ", ".join(f"{{{{{name}}}}}" for name in names[:_MOST_TOLD])
-    return f"{told} and {len(names) - _MOST_TOLD} more" if len(names) > _MOST_TOLD else told
+    text = ", ".join(f"{{{{{name}}}}}" for name in names[:_MOST_LISTED])
+    return f"{text} and {len(names) - _MOST_LISTED} more" if len(names) > _MOST_LISTED else text

@@ -1,4 +1,4 @@
-"""The texts of a workspace (GEMINI.md): the model reads them, so none may bring in a file from outside the folder."""
+"""Check that the context files (GEMINI.md) of a workspace include no file from outside it."""
 
 from __future__ import annotations
 
@@ -8,53 +8,55 @@ import stat
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-__all__ = ["TextProblem", "check_texts", "text_names"]
+__all__ = ["ContextFileProblem", "check_context_files", "context_file_names"]
 
-# As many folders as the CLI itself looks through for texts at a start (memoryDiscovery.ts, MAX_DIRECTORIES).
+# The CLI searches the same number of folders for context files at start (memoryDiscovery.ts,
+# MAX_DIRECTORIES).
 _MOST_FOLDERS = 200
-_PASSED_OVER = (".git", "node_modules")
+_SKIPPED = (".git", "node_modules")
 _BIGGEST = 4 * 1024 * 1024
-# `@path` in a text brings in a file (memoryImportProcessor.ts), and what that one names too, five deep.
+# `@path` in a context file includes a file (memoryImportProcessor.ts), recursively up to five
+# levels.
 _IMPORT = r"(?:^|(?<=\s))@(\S+)"
 _DEEPEST = 6
 
 
-class TextProblem(Exception):
-    """A text that would bring in something from elsewhere."""
+class ContextFileProblem(Exception):
+    """A context file would include a file from elsewhere, or cannot be checked."""
 
 
-def text_names(settings: dict[str, Any]) -> tuple[str, ...]:
-    """What the CLI takes for a text, by the user's own settings.
+def context_file_names(settings: dict[str, Any]) -> tuple[str, ...]:
+    """Return the names of context files, from the user's settings.
 
-    >>> text_names({"context": {"fileName": ["AGENTS.md", "GEMINI.md"]}})
+    >>> context_file_names({"context": {"fileName": ["AGENTS.md", "GEMINI.md"]}})
     ('AGENTS.md', 'GEMINI.md')
     """
     context = settings.get("context")
-    named = context.get("fileName") if isinstance(context, dict) else None
-    names = [named] if isinstance(named, str) else named if isinstance(named, list) else []
+    setting = context.get("fileName") if isinstance(context, dict) else None
+    names = [setting] if isinstance(setting, str) else setting if isinstance(setting, list) else []
     return tuple(name for name in names if isinstance(name, str) and name) or ("GEMINI.md",)
 
 
-def check_texts(folder: str, names: Sequence[str], *, further: Sequence[str] = ()) -> None:
-    """Look at the texts above (to where `.git` lies), in and below a folder; raises `TextProblem`.
+def check_context_files(folder: str, names: Sequence[str], *, further: Sequence[str] = ()) -> None:
+    """Check the context files in, below and above a folder; raises `ContextFileProblem`.
 
-    `further` are folders beside it that the run has.
+    The search upwards ends at `.git`. `further` are more folders that the run may use.
     """
     above = _up_to_git(os.path.realpath(folder))
     root = above[-1]
-    for place in above:
+    for parent in above:
         for name in names:
-            _check(os.path.join(place, name), root, _DEEPEST)
-    for place in map(os.path.realpath, further):
+            _check(os.path.join(parent, name), root, _DEEPEST)
+    for other in map(os.path.realpath, further):
         for name in names:
-            _check(os.path.join(place, name), place, _DEEPEST)
-    for place in _below(above[0]):
+            _check(os.path.join(other, name), other, _DEEPEST)
+    for child in _below(above[0]):
         for name in names:
-            _check(os.path.join(place, name), root, _DEEPEST)
+            _check(os.path.join(child, name), root, _DEEPEST)
 
 
 def _up_to_git(folder: str) -> list[str]:
-    """The folder and those above it that belong to the same repository; the folder alone where there is none."""
+    """Return the folder and its parents in the same repository, if there is one."""
     above = [folder]
     while not os.path.lexists(os.path.join(above[-1], ".git")):
         parent = os.path.dirname(above[-1])
@@ -65,43 +67,49 @@ def _up_to_git(folder: str) -> list[str]:
 
 
 def _below(folder: str) -> Iterator[str]:
-    """Folders below, the nearest first; a link to a folder is not followed, which the CLI does not do either."""
+    """Yield the folders below, the nearest first.
+
+    Do not follow links to folders; the CLI does not either.
+    """
     queue = [folder]
-    for place in queue:
+    for parent in queue:
         try:
-            with os.scandir(place) as entries:
-                found = [entry.path for entry in entries if _is_folder(entry)]
+            with os.scandir(parent) as entries:
+                children = [entry.path for entry in entries if _is_folder(entry)]
         except OSError:
             continue
-        yield from found[: _MOST_FOLDERS - len(queue) + 1]
-        queue += found
+        yield from children[: _MOST_FOLDERS - len(queue) + 1]
+        queue += children
         if len(queue) > _MOST_FOLDERS:
             return
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
     try:
-        return entry.name not in _PASSED_OVER and entry.is_dir(follow_symlinks=False)
+        return entry.name not in _SKIPPED and entry.is_dir(follow_symlinks=False)
     except OSError:
         return False
 
 
 def _check(file: str, root: str, depth: int) -> None:
     try:
-        seen = os.stat(file)
+        status = os.stat(file)
     except OSError:
-        return  # none there, or a link to nowhere: nobody can read it
+        return  # the file does not exist, or is a broken link
     real = os.path.realpath(file)
     if not _is_in(real, root):
-        raise TextProblem(f"{file} is a link that leads out of the folder, to {real}")
-    if stat.S_ISFIFO(seen.st_mode) or stat.S_ISCHR(seen.st_mode):
-        raise TextProblem(f"{file} is no regular file")
-    if stat.S_ISREG(seen.st_mode) and seen.st_size > _BIGGEST:
-        raise TextProblem(f"{file} has {seen.st_size:,} bytes, too many to look for what it brings in")
-    if depth and stat.S_ISREG(seen.st_mode):
-        for named in _imports(file):
-            # What is plainly elsewhere the CLI refuses by itself; a link it follows (before 0.61).
-            path = os.path.normpath(os.path.join(os.path.dirname(file), named))
+        raise ContextFileProblem(f"{file} is a link to a file outside the folder: {real}")
+    if stat.S_ISFIFO(status.st_mode) or stat.S_ISCHR(status.st_mode):
+        raise ContextFileProblem(f"{file} is not a regular file")
+    if stat.S_ISREG(status.st_mode) and status.st_size > _BIGGEST:
+        raise ContextFileProblem(
+            f"{file} is too large to check which files it includes: {status.st_size:,} bytes"
+        )
+    if depth and stat.S_ISREG(status.st_mode):
+        for imported in _imports(file):
+            # The CLI refuses paths outside the folder itself, but before 0.61 it follows links to
+            # them.
+            path = os.path.normpath(os.path.join(os.path.dirname(file), imported))
             if _is_in(path, root):
                 _check(path, root, depth - 1)
 

@@ -1,4 +1,4 @@
-"""Files that go with the prompt: read and checked, named in the prompt, and staged where the CLI reads them."""
+"""Attach files to the prompt: read them, check them, and choose where the CLI reads them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from geminids.launch.prompt.media_types import (
     MediaKind,
     MediaType,
     accepted,
-    odd_text,
+    text_problem,
     type_by_name,
     type_in,
 )
@@ -34,18 +34,18 @@ __all__ = [
     "read_media",
 ]
 
-# The CLI drops what is larger (core/src/utils/fileUtils.ts), and says so to the model alone.
+# The CLI drops larger files (core/src/utils/fileUtils.ts), and reports that only to the model.
 MAX_MEDIA_BYTES = 20 * 1024 * 1024
-# All of them go into one request, and are held in memory here and there.
+# All files go into one request, and both geminids and the CLI hold them in memory.
 MAX_TOTAL_BYTES = 100 * 1024 * 1024
-# Of a text it shows no more than so many lines, of so many characters each.
+# The CLI sends at most this many lines of a text file, and this many characters of a line.
 _LINES = _LINE = 2000
 _LONGEST_NAME = 100
 _KINDS: tuple[tuple[str, MediaKind | None], ...] = (("images", "image"), ("videos", "video"), ("files", None))
 
 
 class Attachment(msgspec.Struct, frozen=True):
-    """One file as it will be sent: what it was called, what it is, and its contents."""
+    """A file to send: its name in the prompt, its type and its contents."""
 
     called: str
     type: MediaType
@@ -53,7 +53,7 @@ class Attachment(msgspec.Struct, frozen=True):
 
     @property
     def units(self) -> int:
-        """The characters that it adds to the prompt."""
+        """The number of characters that it adds to the prompt."""
         if self.type is not TEXT:
             return 0
         lines = self.data.split(b"\n", _LINES)[:_LINES]
@@ -61,78 +61,86 @@ class Attachment(msgspec.Struct, frozen=True):
 
 
 class Attachments(msgspec.Struct, frozen=True):
-    """What the prompt and the command line get for the files: `words` come after the prompt."""
+    """What the files add to the prompt (`suffix`) and to the command line (`flags`)."""
 
-    words: str
+    suffix: str
     flags: tuple[str, ...]
     units: int
     staged: StagedFiles
 
 
 def attach(options: Options, cwd: str, places: Places) -> Attachments:
-    """Read and check the files, and choose where they are staged; writes nothing.
+    """Read and check the files, and choose the folder to write them to. Writes nothing.
 
-    Raises a `PromptProblem` for the first that cannot be sent, or if the CLI would read no folder.
+    Raises `PromptProblem` if a file cannot be sent, or if there is no folder that the CLI would
+    read.
     """
     attachments = list(read_media(options))
-    # Numbered: the CLI sends them in the order of their names, and an image without its name.
-    names = [f"media-{number:03}{one.type.endings[0]}" for number, one in enumerate(attachments, 1)]
+    # Number the names: the CLI sends the files in the order of their names, and images without a
+    # name.
+    names = [f"media-{number:03}{file.type.endings[0]}" for number, file in enumerate(attachments, 1)]
     scratch = new_scratch_name()
     place = _choose_place(places.runs / scratch, cwd, names)
     lines = [
-        f"@{place.path_in_prompt}/{name} (attached as {one.called})"
-        for name, one in zip(names, attachments, strict=True)
+        f"@{place.path_in_prompt}/{name} (attached as {file.called})"
+        for name, file in zip(names, attachments, strict=True)
     ]
-    files = {name: one.data for name, one in zip(names, attachments, strict=True)}
+    files = {name: file.data for name, file in zip(names, attachments, strict=True)}
     staged = StagedFiles(scratch, place.folder, {**place.files, **files}, place.is_outside)
-    return Attachments("\n\n" + "\n".join(lines), place.flags, sum(one.units for one in attachments), staged)
+    units = sum(file.units for file in attachments)
+    return Attachments("\n\n" + "\n".join(lines), place.flags, units, staged)
 
 
 def read_media(options: Options) -> Iterator[Attachment]:
-    """The files of the options, images first, each with what it is; a `PromptProblem` for one that cannot be sent."""
+    """Read the files of the options, images first; raises `PromptProblem` if one cannot be sent."""
     total = 0
     for option, kind in _KINDS:
         for path in getattr(options, option):
             data = read_input_file(option, path, MAX_MEDIA_BYTES)
             total += len(data)
             if total > MAX_TOTAL_BYTES:
-                what = f"is one too many: no more than {MAX_TOTAL_BYTES:,} bytes can be sent together"
-                raise input_file_problem(option, path, what)
+                problem = f"is one file too many: at most {MAX_TOTAL_BYTES:,} bytes can be sent together"
+                raise input_file_problem(option, path, problem)
             yield Attachment(_called(path), _type_of(option, kind, path, data), data)
 
 
 def _type_of(option: str, kind: MediaKind | None, path: str, data: bytes) -> MediaType:
     name = os.path.basename(path)
-    promised, found = type_by_name(name), type_in(data, name)
-    if promised is not None and promised is not found:
-        raise input_file_problem(option, path, f"is no {promised.name}: it holds {_told(found)}")
-    if kind is not None and (found is None or found.kind != kind):
-        raise input_file_problem(option, path, f"holds {_told(found)}; {option} takes {accepted(kind)}")
-    if found is None:
-        what = f"is of a type that cannot be sent: text, or {accepted(None)}; as a text, it {odd_text(data)}"
-        raise input_file_problem(option, path, what)
-    return found
+    expected, actual = type_by_name(name), type_in(data, name)
+    if expected is not None and expected is not actual:
+        raise input_file_problem(
+            option, path, f"is not {_described(expected)}: it contains {_described(actual)}"
+        )
+    if kind is not None and (actual is None or actual.kind != kind):
+        problem = f"contains {_described(actual)}; {option} accepts {accepted(kind)}"
+        raise input_file_problem(option, path, problem)
+    if actual is None:
+        problem = f"cannot be sent: only text and {accepted(None)} can; as text, it {text_problem(data)}"
+        raise input_file_problem(option, path, problem)
+    return actual
 
 
-def _told(found: MediaType | None) -> str:
-    if found is None:
-        return "what cannot be sent"
-    return found.name if found is TEXT else f"{'an' if found.name[0] in 'AM' else 'a'} {found.name}"
+def _described(media_type: MediaType | None) -> str:
+    if media_type is None:
+        return "an unsupported type"
+    if media_type is TEXT:
+        return media_type.name
+    return f"{'an' if media_type.name[0] in 'AM' else 'a'} {media_type.name}"
 
 
 def _called(path: str) -> str:
-    """A file's own name, fit to stand in a prompt: one line, no `@path`, and no quote that could swallow one."""
+    """Return a file's name for the prompt, on one line and without `@path` and quotes."""
     name = "".join(char if char.isprintable() else "_" for char in os.path.basename(path))
     return without_at(name.replace('"', "'")[:_LONGEST_NAME])
 
 
-# The characters that are escaped in a path after `@`, and those that are not.
+# Characters in a path after `@`: those that must be escaped, and those that need not.
 _ESCAPED = " '&#$;"
 _SAFE = "/._-+=:%@~"
 
 
 class _Place(msgspec.Struct, frozen=True):
-    """A folder for the files, its path after `@`, and the flags that open it to the CLI."""
+    """A folder for the files, its path after `@`, and the flags that give the CLI access to it."""
 
     folder: Path
     path_in_prompt: str
@@ -142,10 +150,11 @@ class _Place(msgspec.Struct, frozen=True):
 
 
 def _choose_place(scratch: Path, cwd: str, names: Sequence[str]) -> _Place:
-    """A folder for files of these names; raises `PromptProblem` if the CLI would read none.
+    """Choose a folder for files of these names; raises `PromptProblem` if the CLI would read none.
 
-    Outside `cwd` if possible: in it, the user's ignore files would hide them. Not the whole scratch folder: what the
-    CLI is shown, the agent may write.
+    Prefer a folder outside `cwd`, because inside, the user's ignore files could hide the files. Do
+    not use the scratch folder itself, because the agent may write to every folder that the CLI can
+    read.
     """
     if not _within(str(scratch), cwd) and (path := _path_in_prompt(str(scratch / "media"))) is not None:
         folder = scratch / "media"
@@ -158,13 +167,13 @@ def _choose_place(scratch: Path, cwd: str, names: Sequence[str]) -> _Place:
 
 
 def _temporary_folder() -> Path:
-    """As `tempfile.gettempdir`, which writes a file to find out."""
+    """Like `tempfile.gettempdir`, but without writing a test file."""
     import tempfile  # imported late: few runs have files
 
     if tempfile.tempdir is not None:
         return Path(os.fsdecode(tempfile.tempdir)).absolute()
-    named = [os.environ[name] for name in ("TMPDIR", "TEMP", "TMP") if os.environ.get(name)]
-    folders = (*named, "/tmp", "/var/tmp", "/usr/tmp")
+    from_env = [os.environ[name] for name in ("TMPDIR", "TEMP", "TMP") if os.environ.get(name)]
+    folders = (*from_env, "/tmp", "/var/tmp", "/usr/tmp")
     usable = (folder for folder in folders if os.path.isdir(folder) and os.access(folder, os.W_OK | os.X_OK))
     return Path(next(usable, os.curdir)).absolute()
 
@@ -175,7 +184,10 @@ def _within(path: str, folder: str) -> bool:
 
 
 def _path_in_prompt(path: str) -> str | None:
-    """A path as it is written after `@`, None where no release would read it back (atCommandProcessor.ts)."""
+    """Escape a path for use after `@`.
+
+    None if the CLI would not read it back (atCommandProcessor.ts).
+    """
     for char in path:
         if not (char.isalnum() or char in _SAFE or char in _ESCAPED):
             return None  # a comma also ends a value of --include-directories, and brackets are patterns
@@ -184,16 +196,16 @@ def _path_in_prompt(path: str) -> str | None:
 
 def _place_in_cwd(scratch: str, cwd: Path, names: Sequence[str]) -> _Place:
     rules = _rules(cwd, ".gitignore", ".git/info/exclude") if _in_repository(cwd) else []
-    shut = _rules(cwd, ".geminiignore")
+    gemini_rules = _rules(cwd, ".geminiignore")
     for hidden in (True, False):
         name = name_elsewhere(scratch, hidden=hidden)
-        by = hiding_pattern(rules, [name]) or hiding_pattern(shut, [name, *names])
-        if by is None:
-            # Its own ignore file: the user's `*.png` does not count in the folder.
+        pattern = hiding_pattern(rules, [name]) or hiding_pattern(gemini_rules, [name, *names])
+        if pattern is None:
+            # This ignore file overrides patterns of the user such as `*.png` in the folder.
             return _Place(cwd / name, name, files={".gitignore": b"!*\n"})
     raise PromptProblem(
-        f"files can be staged only below {cwd}, and {by} there hides them from Gemini CLI",
-        "Use another folder, or name one outside it with TMPDIR.",
+        f"the files can be copied only to {cwd}, and {pattern} there hides them from Gemini CLI",
+        "Use another folder, or set TMPDIR to a folder outside it.",
         "bad_option",
     )
 
@@ -203,19 +215,20 @@ def _in_repository(cwd: Path) -> bool:
 
 
 def _rules(cwd: Path, *files: str) -> list[tuple[str, str]]:
-    found = []
+    lines = []
     for file in files:
         try:
             text = (cwd / file).read_text("utf-8", "replace")
         except OSError:
             continue
-        found += [(file, line.strip()) for line in text.splitlines()]
-    return [(file, line) for file, line in found if line and not line.startswith(("#", "!"))]
+        lines += [(file, line.strip()) for line in text.splitlines()]
+    return [(file, line) for file, line in lines if line and not line.startswith(("#", "!"))]
 
 
 def hiding_pattern(rules: Iterable[tuple[str, str]], names: Sequence[str]) -> str | None:
-    """The first rule that could hide one of these names. Exceptions (`!name`) are ignored: a mistake then refuses the
-    run, and does not drop a file in silence.
+    """Return the first rule that could hide one of these names.
+
+    Exceptions (`!name`) are ignored: it is better to refuse a run than to lose a file silently.
 
     >>> hiding_pattern([(".gitignore", "*.png"), (".gitignore", "/.*/")], [".geminids-1"])
     "'/.*/' of .gitignore"

@@ -1,4 +1,4 @@
-"""What a file is: by its first bytes and its name, in the terms of what the CLI sends to a model."""
+"""Detect the type of a file, among those that the CLI sends to a model."""
 
 from __future__ import annotations
 
@@ -6,21 +6,25 @@ from typing import Literal
 
 import msgspec
 
-__all__ = ["TEXT", "MediaKind", "MediaType", "accepted", "odd_text", "type_by_name", "type_in"]
+__all__ = ["TEXT", "MediaKind", "MediaType", "accepted", "text_problem", "type_by_name", "type_in"]
 
 MediaKind = Literal["image", "video", "audio", "document", "text"]
 
 
 class MediaType(msgspec.Struct, frozen=True):
-    """A type that the CLI sends. `endings` are those of file names; it is staged with the first one."""
+    """A type that the CLI sends.
+
+    `endings` are file name endings; copies of a file get the first one.
+    """
 
     name: str
     kind: MediaKind
     endings: tuple[str, ...]
 
 
-# The CLI goes by the ending alone (fileUtils.ts with `mime/lite`): AVI, FLV, WMV, MKV and M4A are unknown to it or
-# refused, and what it knows beyond these (TIFF, AVIF, MIDI) no model takes.
+# The CLI detects a type by the ending only (fileUtils.ts with `mime/lite`). It does not know or
+# refuses AVI, FLV, WMV, MKV and M4A. It knows more types (TIFF, AVIF, MIDI), but no model accepts
+# them.
 _PNG = MediaType("PNG image", "image", (".png",))
 _JPEG = MediaType("JPEG image", "image", (".jpg", ".jpeg", ".jpe"))
 _GIF = MediaType("GIF image", "image", (".gif",))
@@ -38,7 +42,7 @@ _WAV = MediaType("WAV audio", "audio", (".wav",))
 _OGG = MediaType("Ogg audio", "audio", (".ogg", ".oga", ".opus"))
 _AAC = MediaType("AAC audio", "audio", (".aac",))
 _PDF = MediaType("PDF document", "document", (".pdf",))
-# Whatever its ending was: the CLI calls a text file binary that ends in .dat, .obj or .bin.
+# For every ending: the CLI treats a text file that ends in .dat, .obj or .bin as binary.
 TEXT = MediaType("text", "text", (".txt",))
 
 _ALL = (
@@ -74,7 +78,7 @@ _BEGINNINGS: tuple[tuple[bytes, MediaType], ...] = (
     (b"ID3", _MP3),
 )
 _RIFF = {b"WEBP": _WEBP, b"WAVE": _WAV}
-# Brands of the ISO container: which of its many formats a file is.
+# Brands of the ISO container: they identify its format.
 _HEIC_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx")
 _HEIF_BRANDS = (b"mif1", b"msf1")
 _OTHER_BRANDS = (b"avif", b"avis", b"M4A ", b"M4B ", b"jp2 ", b"crx ")
@@ -82,7 +86,7 @@ _UTF_16_32 = (b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff")
 
 
 def type_by_name(name: str) -> MediaType | None:
-    """The type that a file's name promises, None where it promises none.
+    """Return the type that a file's name indicates, or None.
 
     >>> type_by_name("Cat.JPEG").name
     'JPEG image'
@@ -92,24 +96,26 @@ def type_by_name(name: str) -> MediaType | None:
 
 
 def type_in(data: bytes, name: str = "") -> MediaType | None:
-    """The type of a file by its contents, None where it is none that can be sent. `name` tells twins apart.
+    """Return the type of a file by its contents; None if it cannot be sent.
+
+    `name` decides between similar types.
 
     >>> type_in(b"hello").name
     'text'
     """
-    found = _by_beginning(data)
-    promised = type_by_name(name)
-    if found in (_HEIC, _HEIF) and promised in (_HEIC, _HEIF):
-        return promised  # the two share their brands
-    if found is _WEBM and promised is not _WEBM and b"webm" not in data[:64]:
-        return None  # Matroska: the same beginning, and no model takes it
-    return found or (TEXT if odd_text(data) is None else None)
+    detected = _by_beginning(data)
+    expected = type_by_name(name)
+    if detected in (_HEIC, _HEIF) and expected in (_HEIC, _HEIF):
+        return expected  # the two share their brands
+    if detected is _WEBM and expected is not _WEBM and b"webm" not in data[:64]:
+        return None  # Matroska starts with the same bytes, and no model accepts it
+    return detected or (TEXT if text_problem(data) is None else None)
 
 
 def _by_beginning(data: bytes) -> MediaType | None:
-    for beginning, found in _BEGINNINGS:
+    for beginning, media_type in _BEGINNINGS:
         if data.startswith(beginning):
-            return found
+            return media_type
     if data[:4] == b"RIFF":
         return _RIFF.get(data[8:12])
     if data[:2] == b"BM" and len(data) >= 26 and data[6:10] == b"\0\0\0\0":
@@ -136,35 +142,36 @@ def _by_brand(brand: bytes) -> MediaType | None:
 
 
 def _frames(second: int) -> MediaType | None:
-    """A stream of audio frames: layer 0 is AAC, others are MPEG audio."""
+    """Return the type of a stream of audio frames: layer 0 is AAC, others are MPEG audio."""
     if second == 0xFE:
-        return None  # the mark of UTF-16
+        return None  # the byte order mark of UTF-16
     return _AAC if second & 0x06 == 0 else _MP3
 
 
-def odd_text(data: bytes) -> str | None:
-    """Why these bytes are no text that the CLI would read as such, or None.
+def text_problem(data: bytes) -> str | None:
+    """Return why the CLI would not read these bytes as text, or None.
 
-    >>> odd_text("Grüße".encode()), odd_text("Grüße".encode("latin-1"))
+    >>> text_problem("Grüße".encode()), text_problem("Grüße".encode("latin-1"))
     (None, 'is not UTF-8 (byte 3)')
     """
     if data.startswith(_UTF_16_32):
         return None
     if b"\0" in data:
-        return "holds NUL bytes"
+        return "contains NUL bytes"
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         return f"is not UTF-8 (byte {error.start + 1})"
-    # The CLI calls it binary where more than a tenth of the first 512 bytes are control characters.
+    # The CLI treats it as binary if more than a tenth of the first 512 bytes are control
+    # characters.
     beginning = data[:512]
-    odd = sum(byte < 7 or 14 < byte < 32 for byte in beginning)
-    if odd * 10 > len(beginning) or not text.strip():
-        return "holds control characters and no text" if text.strip() else "holds nothing but blanks"
+    controls = sum(byte < 7 or 14 < byte < 32 for byte in beginning)
+    if controls * 10 > len(beginning) or not text.strip():
+        return "contains control characters and no text" if text.strip() else "contains only whitespace"
     return None
 
 
 def accepted(kind: MediaKind | None) -> str:
-    """The endings of what can be sent, for a message."""
-    endings = [each.endings[0].lstrip(".") for each in _ALL if kind in (None, each.kind)]
+    """List the types that can be sent, for a message."""
+    endings = [media.endings[0].lstrip(".") for media in _ALL if kind in (None, media.kind)]
     return ", ".join(endings)

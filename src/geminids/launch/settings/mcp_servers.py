@@ -1,4 +1,4 @@
-"""MCP servers and thinking effort as settings of the CLI."""
+"""Convert MCP servers and the thinking effort to settings of the CLI."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from geminids.gemini.tools import is_mcp_name, server_of
 from geminids.launch.permissions.verdicts import is_denied
 from geminids.options import Effort, McpServer, Options
 
-__all__ = ["distrusted_servers", "server_names", "server_settings", "thinking_settings"]
+__all__ = ["server_names", "server_settings", "thinking_settings", "untrusted_servers"]
 
-# A list of allowed servers that names none of them: an empty list would mean that all are.
+# A list of allowed servers that matches none. An empty list would allow all.
 _NONE = ["geminids-allows-none"]
 
 
 def server_names(options: Options, users: Settings) -> tuple[str, ...]:
-    """The servers of the user's and of this run."""
-    return tuple(dict.fromkeys((*_theirs(users), *options.mcp_servers)))
+    """Return the names of the user's servers and of this run's."""
+    return tuple(dict.fromkeys((*_user_servers(users), *options.mcp_servers)))
 
 
 def server_settings(options: Options, users: Settings) -> Settings:
-    """`mcpServers` and `mcp` for this run, to be merged over the user's own."""
+    """Return `mcpServers` and `mcp` for this run, to merge over the user's settings."""
     permissions = options.permissions
     only = [tool for tool in permissions.only_tools if is_mcp_name(tool)]
     if is_denied(permissions, "mcp") or (permissions.only_tools and not only):
@@ -30,11 +30,12 @@ def server_settings(options: Options, users: Settings) -> Settings:
     servers: dict[str, Any] = {name: _as_settings(server) for name, server in options.mcp_servers.items()}
     excluded = list(permissions.deny_servers)
     if only:
-        servers = {**_theirs(users), **servers}
-        wanted = _wanted(servers, only)
-        excluded += [name for name in servers if not wanted[name]]
-        # Narrowed in its own settings: a rule of the user's for all of a server would let in its other tools.
-        servers = {name: {**servers[name], "includeTools": tools} for name, tools in wanted.items() if tools}
+        servers = {**_user_servers(users), **servers}
+        offered = _offered_tools(servers, only)
+        excluded += [name for name in servers if not offered[name]]
+        # Restrict the tools in the server's settings: a user's rule for the whole server could
+        # allow its other tools.
+        servers = {name: {**servers[name], "includeTools": tools} for name, tools in offered.items() if tools}
     if servers:
         settings["mcpServers"] = servers
     if excluded:
@@ -42,23 +43,26 @@ def server_settings(options: Options, users: Settings) -> Settings:
     return settings
 
 
-def distrusted_servers(users: Settings) -> Settings:
-    """Settings that take the user's trust away from MCP servers: on ACP it is a yes to every question."""
-    servers = {name: {"trust": False} for name in _theirs(users)}
+def untrusted_servers(users: Settings) -> Settings:
+    """Return settings that remove `trust` from the user's servers.
+
+    With it, ACP never asks for their tools.
+    """
+    servers = {name: {"trust": False} for name in _user_servers(users)}
     return {"mcpServers": servers} if servers else {}
 
 
-def _wanted(servers: dict[str, Any], only: list[str]) -> dict[str, list[str]]:
-    """Each server with those of its tools that are named, and that its own settings do not keep back."""
-    wanted: dict[str, list[str]] = {name: [] for name in servers}
+def _offered_tools(servers: dict[str, Any], only: list[str]) -> dict[str, list[str]]:
+    """Return the tools in `only` of each server, without those that its own settings exclude."""
+    offered: dict[str, list[str]] = {name: [] for name in servers}
     for tool in only:
         server = server_of(tool, tuple(servers))
         if server is not None:
             name = tool.removeprefix(f"mcp_{server}_")
-            shown = servers[server].get("includeTools")
-            if not isinstance(shown, list) or name in shown:
-                wanted[server].append(name)
-    return wanted
+            included = servers[server].get("includeTools")
+            if not isinstance(included, list) or name in included:
+                offered[server].append(name)
+    return offered
 
 
 def _as_settings(server: McpServer) -> dict[str, Any]:
@@ -76,7 +80,7 @@ def _as_settings(server: McpServer) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def _theirs(users: Settings) -> dict[str, Any]:
+def _user_servers(users: Settings) -> dict[str, Any]:
     servers = users.get("mcpServers")
     return {n: s for n, s in servers.items() if isinstance(s, dict)} if isinstance(servers, dict) else {}
 
@@ -87,7 +91,7 @@ def _excluded(users: Settings) -> list[Any]:
     return list(excluded) if isinstance(excluded, list) else []
 
 
-# Gemini 3 has no "off", Gemini 2.5 no levels; each gets what comes nearest.
+# Gemini 3 cannot turn thinking off, and Gemini 2.5 has no levels: each gets the nearest value.
 _LEVELS: dict[str, str] = {
     "none": "MINIMAL",
     "minimal": "MINIMAL",
@@ -97,29 +101,30 @@ _LEVELS: dict[str, str] = {
 }
 _BUDGETS: dict[str, int] = {"none": 0, "minimal": 512, "low": 2048, "medium": 8192, "high": 24576}
 _STEPS = ((512, "MINIMAL"), (2048, "LOW"), (12288, "MEDIUM"))
-# The least that gemini-2.5-pro takes: it cannot not think.
-_LEAST_OF_PRO = 128
-# What the CLI asks for itself goes to one of these, with the configuration of a chat (seen on 0.61.0).
-_FOR_ITSELF = ("gemini-3.1-flash-lite", "gemini-3.5-flash-lite")
+# The minimum of gemini-2.5-pro, which always thinks.
+_PRO_MINIMUM = 128
+# The CLI sends its own requests to one of these, with the configuration of a chat (seen on 0.61.0).
+_UTILITY_MODELS = ("gemini-3.1-flash-lite", "gemini-3.5-flash-lite")
 
 
 def thinking_settings(effort: Effort | int, model: str | None) -> Settings:
-    """Settings that carry an effort to every chat model, whichever the CLI ends up with.
+    """Return settings that apply an effort to every chat model that the CLI may choose.
 
-    The CLI's chat models inherit from two aliases, one a family; those are set anew. Requests that the CLI makes
-    for itself (routing, summaries) inherit from others, or are kept as they are. `model` is the one that was asked for.
+    The CLI's chat models inherit from two aliases, one per model family; these settings redefine
+    them. The CLI's own requests (routing, summaries) inherit from other aliases or keep their
+    values. `model` is the model that the caller chose.
     """
     aliases = {
         "chat-base-3": _alias("chat-base", {"thinkingLevel": _level(effort)}),
         "chat-base-2.5": _alias("chat-base", {"thinkingBudget": _budget(effort)}),
         "gemini-2.5-pro": _alias(
-            "chat-base-2.5", {"thinkingBudget": max(_budget(effort), _LEAST_OF_PRO)}, "gemini-2.5-pro"
+            "chat-base-2.5", {"thinkingBudget": max(_budget(effort), _PRO_MINIMUM)}, "gemini-2.5-pro"
         ),
     }
-    if model not in ("flash-lite", *_FOR_ITSELF):
-        aliases |= {own: _alias("chat-base", {"thinkingLevel": "HIGH"}, own) for own in _FOR_ITSELF}
+    if model not in ("flash-lite", *_UTILITY_MODELS):
+        aliases |= {name: _alias("chat-base", {"thinkingLevel": "HIGH"}, name) for name in _UTILITY_MODELS}
     if model is not None and model.startswith("gemini-") and model not in aliases:
-        # An id that the CLI may not know, and would give no thinking configuration at all.
+        # The CLI may not know this id, and would then send no thinking configuration.
         family = "chat-base-2.5" if model.startswith("gemini-2") else "chat-base-3"
         aliases[model] = {"extends": family, "modelConfig": {"model": model}}
     return {"modelConfigs": {"customAliases": aliases}}

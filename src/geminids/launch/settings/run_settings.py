@@ -1,4 +1,7 @@
-"""The settings, policies, flags and variables that the options of a run and its folder come to. Reads only."""
+"""Build the settings, policies, flags and variables of a run from its options and its folder.
+
+This module only reads files.
+"""
 
 from __future__ import annotations
 
@@ -20,17 +23,17 @@ from geminids.launch.permissions.verdicts import (
     Verdicts,
     contradictions,
     is_denied,
-    misspelt,
+    misspelled_tools,
     session_mode,
     unknown_servers,
     without_asks,
 )
-from geminids.launch.prompt.context_files import text_names
+from geminids.launch.prompt.context_files import context_file_names
 from geminids.launch.settings.mcp_servers import (
-    distrusted_servers,
     server_names,
     server_settings,
     thinking_settings,
+    untrusted_servers,
 )
 from geminids.options import Options
 
@@ -43,23 +46,23 @@ POLICY, USERS_POLICY = "policy/geminids.toml", "policy/users.toml"
 
 
 class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Our settings, the files of the private home, flags, variables, and what was found in the folder."""
+    """Our settings, files of the private home, flags and variables, and the items of the folder."""
 
     settings: Settings
     files: dict[str, str] = {}
     policies: tuple[str, ...] = ()
-    """Policy files of the user's, to be named beside ours."""
+    """The user's policy files, to pass with ours."""
     flags: tuple[str, ...] = ()
     drop: tuple[str, ...] = ()
     env: dict[str, str] = {}
     blank: tuple[str, ...] = ()
-    """Variables to set to nothing if they are unset."""
-    neutralised: tuple[workspace.Found, ...] = ()
+    """Variables to set to "" if they are unset."""
+    neutralised: tuple[workspace.WorkspaceItem, ...] = ()
     commands: tuple[str, ...] = ()
-    """Slash commands of the folder, which must not be called."""
+    """Slash commands of the untrusted folder, which must not be called."""
     verdicts: Verdicts
     mode: str = ""
-    """The approval mode to set in a session of a warm process, in the words of ACP."""
+    """The ACP name of the approval mode for a warm session."""
 
 
 def read_run_settings(
@@ -69,60 +72,63 @@ def read_run_settings(
     cwd: str,
     environ: Mapping[str, str],
     auth_type: str | None,
-    strange: Sequence[Skill] = (),
+    untrusted_skills: Sequence[Skill] = (),
     *,
     warm: bool = False,
     asks: bool = False,
 ) -> RunSettings:
-    """What follows from the options and from the contents of the folder; raises `Refused`.
+    """Build the settings from the options and the contents of the folder; raises `Refused`.
 
-    `environ` is the environment of the run before the gateway's variables. `strange` are the skills of the folder that
-    nobody vouches for. `warm`: for an ACP process; `asks`: permission questions are answered there.
+    `environ` is the environment of the run before the gateway's variables. `untrusted_skills` are
+    the skills of the folder that the user has not added. `warm`: for an ACP process. `asks`: the
+    caller answers its permission requests.
     """
-    theirs = _their_policies(source, cwd, environ)
-    # What rules and settings are made of; where somebody can be asked, an `ask` takes nothing away.
-    said = without_asks(options.permissions) if warm and asks else options.permissions
-    settled = msgspec.structs.replace(options, permissions=said)
+    user_rules = _user_policies(source, cwd, environ)
+    # If the caller answers permission requests, `ask` denies nothing in rules and settings.
+    permissions = without_asks(options.permissions) if warm and asks else options.permissions
+    effective = msgspec.structs.replace(options, permissions=permissions)
     if warm:
-        theirs = _for_warm(options, release, source, cwd, theirs)
-    _check(settled, source)
+        user_rules = _for_warm(options, release, source, cwd, user_rules)
+    _check(effective, source)
     users = source.settings
-    settings = merge(our_settings(options, auth_type), server_settings(settled, users))
+    settings = merge(our_settings(options, auth_type), server_settings(effective, users))
     if options.effort is not None:
         settings = merge(settings, thinking_settings(options.effort, _model(options, environ, users)))
     if warm and asks and options.permissions.mcp == "ask":
-        settings = merge(settings, distrusted_servers(users))
-    # A name that cannot be read for sure cannot be turned off: then no skill is on.
-    if is_denied(said, "skills") or not all(skill.sure for skill in strange):
+        settings = merge(settings, untrusted_servers(users))
+    # A skill whose name is uncertain cannot be disabled by name: then disable all skills.
+    if is_denied(permissions, "skills") or not all(skill.sure for skill in untrusted_skills):
         settings = merge(settings, {"skills": {"enabled": False}})
     if warm:
-        tables = _warm_rules(options, source, cwd, theirs, asks=asks)
+        tables = _warm_rules(options, source, cwd, user_rules, asks=asks)
     else:
-        tables = [rule.fields() for rule in policy.our_rules(said, options.approval)]
-    files = _policy_files(tables, theirs)
-    seen, held = _workspace(options, release, source, merge(users, settings), cwd, environ, strange)
+        tables = [rule.fields() for rule in policy.our_rules(permissions, options.approval)]
+    files = _policy_files(tables, user_rules)
+    folder, overrides = _workspace(
+        options, release, source, merge(users, settings), cwd, environ, untrusted_skills
+    )
     servers = server_names(options, users)
     return RunSettings(
-        settings=merge(settings, held.settings),
+        settings=merge(settings, overrides.settings),
         files=files,
-        policies=theirs.paths if files else (),
-        flags=held.flags,
-        drop=held.drop,
-        env={**held.env, **_variables(options)},
-        blank=held.blank,
-        neutralised=seen.found,
-        commands=seen.commands,
-        verdicts=Verdicts.of(options, servers, theirs.denied, warm=warm, asks=warm and asks),
+        policies=user_rules.paths if files else (),
+        flags=overrides.flags,
+        drop=overrides.drop,
+        env={**overrides.env, **_variables(options)},
+        blank=overrides.blank,
+        neutralised=folder.items,
+        commands=folder.commands,
+        verdicts=Verdicts.of(options, servers, user_rules.denied, warm=warm, asks=warm and asks),
         mode=session_mode(options.approval) if warm else "",
     )
 
 
 def our_settings(options: Options, auth_type: str | None) -> Settings:
-    """What we set: lean starts, nothing deleted behind the user's back, and what the options ask for."""
+    """Return the settings of every run (fast start, no deleted sessions) and of these options."""
     general: Settings = {
         # The CLI's start-up cleanup can delete live sessions (GEMINI_CLI.md, the data-loss bug).
         "sessionRetention": {"enabled": False},
-        # Else each turn calls an update_topic tool that nobody asked for.
+        # Otherwise each turn calls an update_topic tool that nobody needs.
         "topicUpdateNarration": False,
         "enableAutoUpdate": False,
         "enableAutoUpdateNotification": False,
@@ -142,36 +148,39 @@ def our_settings(options: Options, auth_type: str | None) -> Settings:
 
 
 def _for_warm(
-    options: Options, release: Release, source: SourceHome, cwd: str, theirs: UserPolicies
+    options: Options, release: Release, source: SourceHome, cwd: str, user_rules: UserPolicies
 ) -> UserPolicies:
-    """The user's policies for a warm process, if it can be kept to what a headless run is kept to."""
+    """Convert the user's policies for a warm process.
+
+    Refuse it if it would ignore the user's hooks.
+    """
     from geminids.launch.permissions.warm_policy import (
-        as_warm,  # imported late: headless runs need none of it
-        passed_over,
+        as_warm,  # imported late: headless runs do not need it
+        find_tool_hooks,
     )
 
-    if place := passed_over(source, Path(cwd) if options.trust_workspace else None):
-        why = f"{release.name} runs no BeforeTool hooks while warm, and there are some: {place}"
+    if place := find_tool_hooks(source, Path(cwd) if options.trust_workspace else None):
+        message = f"{release.name} ignores BeforeTool hooks in a warm process, and there are some: {place}"
         hint = "Run it headless, or turn hooks off (hooksConfig.enabled)."
-        raise Refused("cli_unsupported", why, hint, headless_can=True)
-    return as_warm(theirs, options.approval)
+        raise Refused("cli_unsupported", message, hint, headless_can=True)
+    return as_warm(user_rules, options.approval)
 
 
 def _warm_rules(
-    options: Options, source: SourceHome, cwd: str, theirs: UserPolicies, *, asks: bool
+    options: Options, source: SourceHome, cwd: str, user_rules: UserPolicies, *, asks: bool
 ) -> list[Table]:
     from geminids.launch.permissions.warm_policy import agents_in, warm_rules
 
-    # The subagents that are the user's own, or of what the user has trusted.
+    # Subagents of the user, of the user's extensions, and of a trusted folder.
     folders = [source.gemini / "agents", *source.gemini.glob("extensions/*/agents")]
     if options.trust_workspace:
         folders.append(Path(cwd, ".gemini", "agents"))
     agents = agents_in(folders)
-    return warm_rules(options.permissions, options.approval, theirs, agents, asks=asks)
+    return warm_rules(options.permissions, options.approval, user_rules, agents, asks=asks)
 
 
 def _has_extensions(source: SourceHome) -> bool:
-    """Extensions bring servers that we do not know by name."""
+    """Whether the user has extensions. They can have MCP servers whose names we do not know."""
     try:
         return bool(os.listdir(source.gemini / "extensions"))
     except OSError:
@@ -179,27 +188,31 @@ def _has_extensions(source: SourceHome) -> bool:
 
 
 def _check(options: Options, source: SourceHome) -> None:
-    said = options.permissions
-    wrong = [*contradictions(said), *misspelt(said), *policy.too_long(said)]
+    permissions = options.permissions
+    problems = [
+        *contradictions(permissions),
+        *misspelled_tools(permissions),
+        *policy.too_long(permissions),
+    ]
     if not _has_extensions(source):
-        wrong += unknown_servers(said, server_names(options, source.settings))
-    if wrong:
-        hint = "Mend what is misspelt; of two that contradict each other, take one away."
-        raise Refused("bad_option", f"permissions: {'; '.join(wrong)}", hint)
+        problems += unknown_servers(permissions, server_names(options, source.settings))
+    if problems:
+        hint = "Fix the spelling; if two permissions contradict each other, remove one."
+        raise Refused("bad_option", f"permissions: {'; '.join(problems)}", hint)
 
 
-def _their_policies(source: SourceHome, cwd: str, environ: Mapping[str, str]) -> UserPolicies:
+def _user_policies(source: SourceHome, cwd: str, environ: Mapping[str, str]) -> UserPolicies:
     try:
         return user_policies(source, cwd, environ)
     except SettingsProblem as problem:
-        raise Refused("config", str(problem), "Mend that file, or run with home='isolated'.") from None
+        raise Refused("config", str(problem), "Fix that file, or run with home='isolated'.") from None
 
 
-def _policy_files(tables: Sequence[Table], theirs: UserPolicies) -> dict[str, str]:
+def _policy_files(tables: Sequence[Table], user_rules: UserPolicies) -> dict[str, str]:
     if not tables:
         return {}
     files = {POLICY: policy.policy_text(tables)}
-    return files if theirs.text is None else {**files, USERS_POLICY: theirs.text}
+    return files if user_rules.text is None else {**files, USERS_POLICY: user_rules.text}
 
 
 def _workspace(
@@ -209,30 +222,31 @@ def _workspace(
     settings: Settings,
     cwd: str,
     environ: Mapping[str, str],
-    strange: Sequence[Skill],
-) -> tuple[workspace.Workspace, workspace.Distrust]:
+    untrusted_skills: Sequence[Skill],
+) -> tuple[workspace.Workspace, workspace.WorkspaceOverrides]:
     if options.trust_workspace:
-        # Else the CLI ends with exit 55. Whoever has said "false" there is heard.
+        # Otherwise the CLI exits with 55. A "false" that the user set stays.
         trust = environ.get("GEMINI_CLI_TRUST_WORKSPACE") or "true"
-        return workspace.Workspace(cwd=Path(cwd)), workspace.Distrust(
+        return workspace.Workspace(cwd=Path(cwd)), workspace.WorkspaceOverrides(
             env={"GEMINI_CLI_TRUST_WORKSPACE": trust}
         )
-    skills = tuple(workspace.Found("skill", skill.name, _near(skill.file, cwd)) for skill in strange)
+    skills = tuple(
+        workspace.WorkspaceItem("skill", skill.name, os.path.relpath(skill.file, cwd))
+        for skill in untrusted_skills
+    )
     try:
-        seen = workspace.look_at(cwd, source.path, skills, text_names(settings), further=options.include_dirs)
-        return seen, workspace.distrust(seen, release, settings, environ)
+        folder = workspace.read_workspace(
+            cwd, source.path, skills, context_file_names(settings), further=options.include_dirs
+        )
+        return folder, workspace.ignore_workspace(folder, release, settings, environ)
     except WorkspaceProblem as problem:
         raise Refused("config", str(problem), problem.hint) from None
 
 
-def _near(file: Path | str, cwd: str) -> str:
-    return os.path.relpath(file, cwd)
-
-
 def _model(options: Options, environ: Mapping[str, str], users: Settings) -> str | None:
-    """The model that the CLI will ask for, where anybody has named one."""
-    theirs = users.get("model")
-    name = theirs.get("name") if isinstance(theirs, dict) else None
+    """Return the model that the options, the environment or the user's settings name, if any."""
+    model = users.get("model")
+    name = model.get("name") if isinstance(model, dict) else None
     return options.model or environ.get("GEMINI_MODEL") or (name if isinstance(name, str) else None)
 
 

@@ -6,7 +6,7 @@ import os
 
 import msgspec
 
-from geminids.launch.prepare import too_cold
+from geminids.launch.prepare import why_not_warm
 from geminids.options import Options
 from geminids.warm.owner.owner_wire import Order
 from geminids.warm.prompt import is_command
@@ -39,7 +39,7 @@ def too_cold_for_owner(prompt: str, options: Options) -> str | None:
         return "what it leaves running would end with the pool's owner"
     if is_command(prompt) and not options.literal:
         return "commands are not run on the warm lane"
-    return too_cold(options)
+    return why_not_warm(options)
 
 
 def make_order(prompt: str, options: Options, keep: float, asks: bool) -> Order:
