@@ -21,38 +21,39 @@ def _chat(*flags: str, **how: Any) -> subprocess.CompletedProcess[str]:
 
 
 def test_help_has_the_flags_that_make_sense() -> None:
-    """Those of a run, without those of a process of its own."""
-    told = _chat("--help").stdout
-    assert all(
-        flag in told for flag in ("--model", "--approval", "--deny", "--resume", "--continue", "--json")
-    )
-    runs = (
-        "--session-id",
-        "--telemetry",
-        "--dry-run",
-        "--save-events",
+    """The flags of a run, without those of one process or one prompt."""
+    help_text = _chat("--help").stdout
+    of_chats = (
+        "--model",
+        "--approval",
+        "--deny",
+        "--resume",
+        "--continue",
+        "--json",
         "--retries",
-        "--schema",
         "--fallback",
     )
-    assert not any(flag in told for flag in runs)
+    of_runs = ("--session-id", "--telemetry", "--dry-run", "--save-events", "--schema")
+    assert [flag for flag in of_chats if flag not in help_text] == []
+    assert [flag for flag in of_runs if flag in help_text] == []
 
 
 def test_what_is_configured_for_runs_is_no_hindrance(
     stand_in: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever has `retries` in a configuration can chat all the same."""
+    """A chat ignores `schema` in a configuration, and keeps `retries` and `fallback_models`."""
     monkeypatch.setenv("GEMINI_CLI_PATH", stand_in("").gemini)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path / "work")
     options = Options(retries=3, schema="true", schema_tries=1, fallback_models=("flash",), model="pro")
-    assert chat._checked(options, asks=False) == (Options(model="pro"), None)
+    expected = Options(retries=3, fallback_models=("flash",), model="pro")
+    assert chat._check_options(options, asks=False) == (expected, None)
 
 
 @pytest.mark.parametrize(
     ("flags", "code", "told"),
     [
-        (("--continue", "--resume", "latest"), 2, "cannot both be given"),
+        (("--continue", "--resume", "latest"), 2, "cannot be used together"),
         (("--approval", "wild"), 2, "approval: is 'wild'"),
         (("--gemini", "/nonesuch/gemini"), 127, "cli_missing"),
     ],

@@ -125,7 +125,7 @@ def test_a_switch_can_be_taken_back() -> None:
         (("--env", "hunter2hunter2"), "--env takes NAME=VALUE"),
         (("--var", "=x"), "--var takes NAME=VALUE"),
         (("--mcp", "{"), "--mcp: the JSON is not JSON"),
-        (("--template", "@/no/such/file"), "--template: /no/such/file cannot be read"),
+        (("--template", "@/no/such/file"), "--template: cannot read /no/such/file"),
     ],
 )
 def test_what_no_field_could_tell_is_bad_usage(words: tuple[str, ...], told: str) -> None:
