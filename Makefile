@@ -1,5 +1,5 @@
-# Commands for developers. Everything is installed in this clone: .venv (Python), .geminids (Gemini CLI,
-# Node, homes), .referees (third-party clients).
+# Commands for developers. Everything is installed in this clone: .venv (Python), .geminids (Gemini
+# CLI, Node, homes), .referees (third-party clients).
 
 PYTHON ?= python3
 PROMPT ?= What is in this folder?
@@ -67,7 +67,8 @@ referees: .venv/dev-ready .referees/ready .referees/ccusage/ready  ## check our 
 	@.referees/bin/python -m pip install --quiet --requirement $<
 	@touch $@
 
-# ccusage selects its binary package by platform. Naming that package too makes npm fail if it cannot install it.
+# ccusage selects its binary package by platform. With that package named too, npm installs both or
+# reports why not.
 .referees/ccusage/ready:
 	@echo "setting up ccusage ..."
 	@mkdir -p $(@D)

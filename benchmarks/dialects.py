@@ -27,8 +27,8 @@ _MIN_EVENTS_PER_SECOND = 200_000
 _SDK = "otel --sdk"
 _ROUNDS = 3
 # These dialects write one document, or a last line with the whole text (untether) or the tokens of
-# each request (agent-events). They keep it in memory, up to some copies. The others write each event
-# at once.
+# each request (agent-events). They keep it in memory, up to some copies. The others write each
+# event at once.
 _BUFFERING = ("adapter", "agent-events", "atif", "untether")
 _MAX_MEGABYTES = 20
 _MAX_COPIES = 5

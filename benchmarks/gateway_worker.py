@@ -82,7 +82,7 @@ def gateway(upstream: str) -> None:
     from geminids.gateway.lease import Lease
     from geminids.gateway.registry import open_lease
 
-    opened = open_lease(Lease(Passing(upstream, ApiKey(KEY), Way()), lambda told: None))
+    opened = open_lease(Lease(Passing(upstream, ApiKey(KEY), Way()), lambda message: None))
     opened.begin()
     write({"url": opened.url, "token": opened.token})
     for _ in sys.stdin:

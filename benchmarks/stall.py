@@ -30,8 +30,8 @@ shells = [subprocess.Popen(["sleep", "600"]) for _ in range(5)]
 time.sleep(600)
 """
 _MAX_PERCENT = 0.5
-# With 30 s, the watch only waits: there is no notice in this time. With 2 s, there are notices after
-# 2, 6 and 14 s: the watch inspects processes far more often than by default.
+# With 30 s, the watch only waits: there is no notice in this time. With 2 s, there are notices
+# after 2, 6 and 14 s: the watch inspects processes far more often than by default.
 _SIDES: tuple[tuple[str, str], ...] = (("without", "none"), ("30 s", "30"), ("2 s", "2"))
 
 

@@ -318,7 +318,7 @@ def test_what_is_not_there(here: Here, words: tuple[str, ...], said: str | None)
     """Where it was looked for, what is alike, what to do."""
     (here.cwd / "some.txt").write_text("not a session\n")
     told = here.refused(2 if said is None else 1, *words)
-    assert (said or "a session is named by") in told
+    assert (said or "name a session by") in told
 
 
 def test_an_ambiguous_beginning(here: Here) -> None:

@@ -13,7 +13,7 @@ from geminids.cli.chat.thread import ChatThread
 from geminids.errors import GeminidsError
 from geminids.events.model import Thought
 from geminids.views.sanitize import one_line
-from geminids.views.terminal import chat_history as chat_told
+from geminids.views.terminal import chat_history
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -99,10 +99,10 @@ class Commands:
         yield Text(f"mode: {self._chat.mode}")
 
     def _do_cost(self, rest: str) -> Iterator[Text]:
-        return chat_told.cost(self._chat.usage, self._chat.costs, self._chat.discarded)
+        return chat_history.cost(self._chat.usage, self._chat.costs, self._chat.discarded)
 
     def _do_thoughts(self, rest: str) -> Iterator[Text]:
-        return chat_told.thoughts(self._thoughts())
+        return chat_history.thoughts(self._thoughts())
 
     def _do_session(self, rest: str) -> Iterator[Text]:
         resume = self._resume()
@@ -117,9 +117,9 @@ class Commands:
         yield Text(f"saved: {one_line(str(target))}", no_wrap=True)
 
     def _save(self, name: str) -> Path:
-        from geminids.cli.sessions.export import exported
+        from geminids.cli.sessions.export import export_session
         from geminids.cli.sessions.lookup import open_session
-        from geminids.cli.shared.output_file import may_write, write_out
+        from geminids.cli.shared.output_file import check_output_path, write_output
 
         chat = self._chat
         if chat.session_id is None or self._resume() is None:
@@ -127,8 +127,8 @@ class Commands:
         name = name or f"chat-{time.strftime('%Y-%m-%d')}-{chat.session_id[:8]}.md"
         opened = open_session(chat.session_id, chat.options.cwd, str(chat.options.home))
         try:
-            target = may_write(os.path.expanduser(name), force=False)
-            write_out(exported(opened, "markdown"), target)
+            target = check_output_path(os.path.expanduser(name), force=False)
+            write_output(export_session(opened, "markdown"), target)
         except GeminidsError as error:
             raise GeminidsError(error.message, hint="Name another file: /save FILE.md") from None
         return target

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from geminids.cli.shared.flags import GroupedCommand, field_flags, given_by_flags, own_flag
+from geminids.cli.shared.flags import GroupedCommand, field_flags, own_flag, parse_flags
 from geminids.config.loader import load_options
 from geminids.options import Options
 
@@ -33,7 +33,7 @@ _RUN_ONLY = ("schema", "schema_tries", "session_id", "telemetry")
 @click.argument("prompt", required=False)
 @field_flags
 @own_flag("--json", "as_json", is_flag=True, help="Print one JSON object per turn.")
-def chat(prompt: str | None, as_json: bool, no_config: bool, go_on: bool, **params: Any) -> int:
+def chat(prompt: str | None, as_json: bool, no_config: bool, continue_latest: bool, **params: Any) -> int:
     """Chat with the agent, turn by turn. PROMPT is the first prompt.
 
     The agent asks before it does what the approval mode does not allow: y once, a always, n no.
@@ -43,7 +43,7 @@ def chat(prompt: str | None, as_json: bool, no_config: bool, go_on: bool, **para
     Without a terminal, each line of stdin is a prompt, permissions are denied instead of asked for,
     and the exit code is that of the last turn, as in geminids run. A chat in a terminal exits with 0.
     """
-    flags = given_by_flags(params, go_on=go_on)
+    flags = parse_flags(params, continue_latest=continue_latest)
     loaded = load_options(flags=flags, config=not no_config)
     for warning in loaded.warnings:
         click.echo(f"geminids: {warning}", err=True)

@@ -68,18 +68,18 @@ def convert(
     output of the run with -o FORMAT.
     Exit codes: 0 done, 1 not readable, 2 bad usage, 3 --strict failed.
     """
-    from geminids.cli.shared.output_file import may_write, write_out
+    from geminids.cli.shared.output_file import check_output_path, write_output
 
     check_format_flags(form, partial=partial, strict=strict, record_dir=record_dir, flag="--to")
-    target = may_write(out, force=force) if out not in (None, "-") else None
+    target = check_output_path(out, force=force) if out not in (None, "-") else None
     job = _Job(file, form, partial, record_dir, strict)
-    with _opened(file) as source:
+    with _open_source(file) as source:
         pieces = job.pieces(source)
         if target is not None:
-            write_out(pieces, target, force=force)
+            write_output(pieces, target, force=force)
         else:
             for piece in pieces:  # flush each one: the reader may follow a run that is not over
-                write_out((piece,), None)
+                write_output((piece,), None)
     if target is not None:
         click.echo(f"wrote {out}", err=True)
     return job.code
@@ -178,21 +178,21 @@ def _unknown_format(file: str, head: bytes) -> GeminidsError:
 
 
 def _convert_session(file: str, form: str, recording: Recording) -> Iterator[bytes]:
-    from geminids.cli.sessions.export import exported
+    from geminids.cli.sessions.export import export_session
     from geminids.cli.sessions.lookup import open_session
 
     if file != "-":
-        yield from exported(open_session(os.path.abspath(file), None, "user"), form)
+        yield from export_session(open_session(os.path.abspath(file), None, "user"), form)
         return
     # A session is read in two passes, but a pipe can be read only once.
     with tempfile.NamedTemporaryFile(prefix="session-", suffix=".jsonl") as copy:
         copy.writelines(recording.blocks)
         copy.flush()
-        yield from exported(open_session(copy.name, None, "user"), form)
+        yield from export_session(open_session(copy.name, None, "user"), form)
 
 
 @contextmanager
-def _opened(file: str) -> Iterator[Readable]:
+def _open_source(file: str) -> Iterator[Readable]:
     if file == "-":
         if sys.stdin is None:
             raise click.UsageError("stdin is closed: name a file to read.")

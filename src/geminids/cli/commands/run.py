@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from geminids.cli.shared.flags import GroupedCommand, field_flags, given_by_flags, own_flag
+from geminids.cli.shared.flags import GroupedCommand, field_flags, own_flag, parse_flags
 from geminids.cli.shared.result import exit_code, print_failure
 from geminids.cli.shared.signals import collect_signals
 from geminids.config.loader import load_options
@@ -67,7 +67,7 @@ def run(
     warm_for: float,
     dry_run: bool,
     no_config: bool,
-    go_on: bool,
+    continue_latest: bool,
     **params: Any,
 ) -> int:
     """Run the agent once. PROMPT is text, or - to read it from stdin; it is optional with --template.
@@ -80,7 +80,7 @@ def run(
     Exit codes: 0 success, 1 failed, 2 bad usage, 3 --strict failed, 4 max turns or over budget,
     124 timed out, 127 no CLI, 130 interrupted.
     """
-    flags = given_by_flags(params, go_on=go_on)
+    flags = parse_flags(params, continue_latest=continue_latest)
     check_format_flags(output, partial=partial, strict=strict, record_dir=record_dir)
     loaded = load_options(flags=flags, config=not no_config)
     options = loaded.options
@@ -147,9 +147,9 @@ def check_format_flags(
 def _asker(options: Options, output: str) -> Asker | None:
     if output != "pretty":
         return None
-    from geminids.cli.shared.ask_permission import asker_for  # imported late: not needed in a pipe
+    from geminids.cli.shared.ask_permission import create_asker  # imported late: not needed in a pipe
 
-    return asker_for(options, output)
+    return create_asker(options, output)
 
 
 def _agent(prompt: str, options: Options, warm_for: float | None, asker: Asker | None) -> Run | RemoteRun:

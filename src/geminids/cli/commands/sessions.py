@@ -100,9 +100,9 @@ def show(session: str, cwd: str | None, home: str, full: bool, as_json: bool) ->
     if as_json:
         import msgspec
 
-        from geminids.cli.shared.output_file import write_out
+        from geminids.cli.shared.output_file import write_output
 
-        write_out((msgspec.json.encode(entry) + b"\n" for entry in transcript), None)
+        write_output((msgspec.json.encode(entry) + b"\n" for entry in transcript), None)
         return
     from geminids.cli.sessions.export import facts_of, title_of
     from geminids.views.transcript.transcript import TranscriptView
@@ -138,13 +138,13 @@ def export(session: str, cwd: str | None, home: str, form: str, out: str | None,
     atif          an ATIF 1.8 trajectory
     json          the final conversation, in Gemini CLI's own format
     """
-    from geminids.cli.sessions.export import exported
+    from geminids.cli.sessions.export import export_session
     from geminids.cli.sessions.lookup import open_session
-    from geminids.cli.shared.output_file import may_write, write_out
+    from geminids.cli.shared.output_file import check_output_path, write_output
 
-    target = may_write(out, force=force) if out not in (None, "-") else None
+    target = check_output_path(out, force=force) if out not in (None, "-") else None
     opened = open_session(session, cwd, home)
-    write_out(exported(opened, form), target, force=force)
+    write_output(export_session(opened, form), target, force=force)
     if target is not None:
         click.echo(f"wrote {out}", err=True)
 
@@ -240,7 +240,7 @@ def _print_table(stored: Sequence[SessionInfo], shown: Sequence[SessionInfo], ev
 def _print_json(value: Any) -> None:
     import msgspec
 
-    from geminids.cli.shared.output_file import write_out
+    from geminids.cli.shared.output_file import write_output
 
     try:
         text = msgspec.json.encode(value)
@@ -249,4 +249,4 @@ def _print_json(value: Any) -> None:
         import json
 
         text = json.dumps(msgspec.to_builtins(value)).encode()
-    write_out([text + b"\n"], None)
+    write_output([text + b"\n"], None)

@@ -213,7 +213,7 @@ def _fields(row: Row, by: tuple[Key, ...]) -> dict[str, Any]:
 def _print_json(report: Report) -> None:
     import json
 
-    from geminids.cli.shared.output_file import write_out
+    from geminids.cli.shared.output_file import write_output
     from geminids.views.usage.usage import FOOTNOTE
 
     value = {
@@ -230,13 +230,13 @@ def _print_json(report: Report) -> None:
         "troubles": [{"file": trouble.file, "what": trouble.what} for trouble in report.troubles],
     }
     # Not msgspec: it rejects a path that is not valid UTF-8; `json` escapes it.
-    write_out([json.dumps(value, indent=1).encode() + b"\n"], None)
+    write_output([json.dumps(value, indent=1).encode() + b"\n"], None)
 
 
 def _print_csv(report: Report) -> None:
-    from geminids.cli.shared.output_file import write_out
+    from geminids.cli.shared.output_file import write_output
 
-    write_out(_csv_lines(report), None)
+    write_output(_csv_lines(report), None)
 
 
 def _csv_lines(report: Report) -> Iterator[bytes]:
@@ -255,13 +255,13 @@ def _csv_lines(report: Report) -> Iterator[bytes]:
 
 
 def _write_html(report: Report, out: str, force: bool) -> None:
-    from geminids.cli.shared.output_file import may_write, write_out
+    from geminids.cli.shared.output_file import check_output_path, write_output
     from geminids.errors import GeminidsError
     from geminids.views.usage.html import html
 
     try:
-        target = may_write(out, force=force)
-        write_out((piece.encode("utf-8", "replace") for piece in html(report)), target, force=force)
+        target = check_output_path(out, force=force)
+        write_output((piece.encode("utf-8", "replace") for piece in html(report)), target, force=force)
     except GeminidsError as error:
         raise GeminidsError(error.message, hint=(error.hint or "").replace("--out", "--html")) from None
     click.echo(f"wrote {out}", err=True)

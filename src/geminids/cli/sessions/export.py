@@ -15,7 +15,7 @@ from geminids.sessions.transcript import entries
 from geminids.views.amounts import count
 from geminids.views.sanitize import clean
 
-__all__ = ["exported", "facts_of", "title_of"]
+__all__ = ["export_session", "facts_of", "title_of"]
 
 
 def title_of(opened: Opened) -> str:
@@ -33,7 +33,7 @@ def facts_of(opened: Opened) -> str:
     return " · ".join(facts)
 
 
-def exported(opened: Opened, form: str) -> Iterator[bytes]:
+def export_session(opened: Opened, form: str) -> Iterator[bytes]:
     """Encode a session in the given format, piece by piece."""
     if form == "claude":
         from geminids.dialects import claude

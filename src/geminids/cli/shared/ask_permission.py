@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
     from geminids.views.permission import AskingView
 
-__all__ = ["Asker", "asker_for"]
+__all__ = ["Asker", "create_asker"]
 
 _TICK = 0.1
 
 
-def asker_for(options: Options, output: str) -> Asker | None:
+def create_asker(options: Options, output: str) -> Asker | None:
     """An `Asker` if a permission is set to `ask` and a person watches the run in a terminal."""
     asks = any(getattr(options.permissions, name) == "ask" for name in CAPABILITIES)
     is_terminal = all(file is not None and file.isatty() for file in (sys.stdin, sys.stdout))

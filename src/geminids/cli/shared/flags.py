@@ -11,7 +11,7 @@ import click
 from geminids.config.fields import GROUPS, Field, fields
 from geminids.options import CAPABILITIES
 
-__all__ = ["FlagOption", "GroupedCommand", "field_flags", "given_by_flags", "own_flag"]
+__all__ = ["FlagOption", "GroupedCommand", "field_flags", "own_flag", "parse_flags"]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -57,7 +57,7 @@ own_flag = functools.partial(click.option, cls=FlagOption, group="Output")
 """A flag that is not a field of `Options`."""
 _CONTINUE = own_flag(
     "--continue",
-    "go_on",
+    "continue_latest",
     is_flag=True,
     group="Folder and session",
     help="Continue the newest session of the folder; start a new one if there is none.",
@@ -120,14 +120,14 @@ def _param(field: Field) -> str:
     return field.name.replace(".", "__")
 
 
-def given_by_flags(params: Mapping[str, Any], *, go_on: bool = False) -> dict[str, Any]:
+def parse_flags(params: Mapping[str, Any], *, continue_latest: bool = False) -> dict[str, Any]:
     """The values of the flags by field; raises `click.UsageError` if a value cannot be parsed."""
     given: dict[str, Any] = {}
     for field in fields():
         value = params.get(_param(field))
         if value is not None and value != ():
             given[field.name] = _read(field, value)
-    if go_on:
+    if continue_latest:
         if "resume" in given:
             raise click.UsageError("--continue and --resume cannot be used together.")
         given["resume"] = "latest"

@@ -13,10 +13,10 @@ import click
 from geminids.errors import GeminidsError
 from geminids.views.sanitize import clean
 
-__all__ = ["may_write", "write_out"]
+__all__ = ["check_output_path", "write_output"]
 
 
-def may_write(out: str, *, force: bool) -> Path:
+def check_output_path(out: str, *, force: bool) -> Path:
     """The path to write; raises if it exists, unless `force`. Called before any work is done."""
     target = Path(os.path.realpath(out))
     try:
@@ -32,7 +32,7 @@ def may_write(out: str, *, force: bool) -> Path:
     return target
 
 
-def write_out(pieces: Iterable[bytes], target: Path | None, *, force: bool = False) -> None:
+def write_output(pieces: Iterable[bytes], target: Path | None, *, force: bool = False) -> None:
     """Write to stdout, or to a file with mode 0600 that appears only when it is complete."""
     if target is None:
         _print(pieces)
