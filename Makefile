@@ -1,4 +1,5 @@
-# What one can do here. Everything lands inside this clone: .venv (Python), .geminids (Gemini CLI, Node, homes).
+# Commands for developers. Everything is installed in this clone: .venv (Python), .geminids (Gemini
+# CLI, Node, homes), .referees (third-party clients).
 
 PYTHON ?= python3
 PROMPT ?= What is in this folder?
@@ -10,13 +11,14 @@ export GEMINIDS_HOME ?= $(CURDIR)/.geminids
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 BIN := .venv/bin
-COVERED := tests/gemini/protocol tests/events tests/dialects  # these rooms are pure: their own tests must reach every branch
+# Pure packages: their own tests must cover every branch.
+COVERED := tests/gemini/protocol tests/events tests/dialects
 PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
 .PHONY: setup run test test-deep matrix check format reference referees bench bench-quick clean
 .DEFAULT_GOAL := run
 
-setup: .venv/ready          ## the environment in .venv, and nothing else
+setup: .venv/ready          ## create the environment in .venv
 
 .venv/ready: pyproject.toml constraints.txt
 	@echo "setting up .venv ..."
@@ -26,46 +28,47 @@ setup: .venv/ready          ## the environment in .venv, and nothing else
 	@touch $@
 
 .venv/dev-ready: .venv/ready
-	@echo "adding what the tests and checks need ..."
+	@echo "installing the tools for tests and checks ..."
 	@$(PIP) --editable ".[dev]"
 	@touch $@
 
-run: .venv/ready            ## set up, then run the agent on $PROMPT; with no GEMINI_API_KEY the model is scripted
+run: .venv/ready            ## set up, then run the agent on $PROMPT; without GEMINI_API_KEY the model is scripted
 	@test -d "$(GEMINIDS_HOME)/gemini/$(GEMINI)" || $(BIN)/geminids install $(GEMINI)
 	@printf '%s' "$$PROMPT" | $(BIN)/geminids run - --gemini $(GEMINI) --output pretty $(if $(GEMINI_API_KEY),,--offline)
 
-check: .venv/dev-ready      ## style, types, and who may import whom
+check: .venv/dev-ready      ## lint, format, types and import rules
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-test: check                 ## one case of each class, on the newest release
+test: check                 ## checks and quick tests, on the newest release
 	@$(BIN)/python -m coverage erase
 	@$(BIN)/python -m coverage run -m pytest -q -n $(JOBS) -m "not deep" $(COVERED)
 	@$(BIN)/python -m coverage combine --quiet
 	@$(BIN)/python -m coverage json --quiet -o - | $(BIN)/python tests/branches.py
 	@$(BIN)/python -m pytest -q -n $(JOBS) --durations=25 -m "not deep" $(COVERED:%=--ignore=%)
 
-test-deep: .venv/dev-ready  ## every row
+test-deep: .venv/dev-ready  ## all tests
 	@$(BIN)/python -m pytest -q -n $(JOBS)
 
-matrix: .venv/dev-ready     ## the rows that CI has no time for
+matrix: .venv/dev-ready     ## tests that are too slow for CI
 	@$(BIN)/python -m pytest -q -n $(JOBS) -m matrix
 
-referees: .venv/dev-ready .referees/ready .referees/ccusage/ready  ## other people's clients read our output
+referees: .venv/dev-ready .referees/ready .referees/ccusage/ready  ## check our output with third-party clients
 	@.referees/bin/python tests/referees/claude_sdk.py tests/recordings/dialects/claude tests/recordings/dialects/claude-partial
 	@$(BIN)/python tests/referees/code_log.py .referees/bin/claude-code-log
 	@$(BIN)/python tests/referees/ccusage.py .referees/ccusage/node_modules/@ccusage/ccusage-linux-x64/bin/ccusage
 
-# In an environment of its own: claude-agent-sdk alone weighs 350 MB.
+# A separate environment: claude-agent-sdk alone takes 350 MB.
 .referees/ready: tests/referees/requirements.txt
 	@echo "setting up .referees ..."
 	@test -x .referees/bin/python || $(PYTHON) -m venv .referees
 	@.referees/bin/python -m pip install --quiet --requirement $<
 	@touch $@
 
-# The package chooses the program by the platform; named beside it, npm fetches both or says why not.
+# ccusage selects its binary package by platform. With that package named too, npm installs both or
+# reports why not.
 .referees/ccusage/ready:
 	@echo "setting up ccusage ..."
 	@mkdir -p $(@D)
@@ -73,18 +76,18 @@ referees: .venv/dev-ready .referees/ready .referees/ccusage/ready  ## other peop
 	@chmod +x $(@D)/node_modules/@ccusage/ccusage-linux-x64/bin/ccusage
 	@touch $@
 
-bench: .venv/dev-ready      ## measure speeds side by side
+bench: .venv/dev-ready      ## benchmarks, compared with other tools
 	@$(BIN)/python -m benchmarks
 
-bench-quick: .venv/dev-ready  ## the same with fewer rounds, in about 3 minutes
+bench-quick: .venv/dev-ready  ## benchmarks with fewer rounds, in about 3 minutes
 	@$(BIN)/python -m benchmarks --quick
 
-reference: .venv/ready      ## docs/reference/options.md, from the schema
+reference: .venv/ready      ## write docs/reference/options.md from the schema
 	@$(BIN)/python -c 'from geminids.config import reference_page; print(reference_page(), end="")' > docs/reference/options.md
 
-format: .venv/dev-ready
+format: .venv/dev-ready     ## fix lint and format
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-clean:                      ## everything that was set up here
+clean:                      ## remove everything that was installed here
 	rm -rf .venv .geminids .referees

@@ -1,1 +1,1 @@
-"""Speeds, side by side: `python -m benchmarks`."""
+"""Benchmarks, compared with other tools: `python -m benchmarks`."""

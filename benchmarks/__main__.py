@@ -1,5 +1,4 @@
-"""Run all benchmarks, or those named: start, warm, events, dialects, line, journal, follow, imports, gateway,
-usage, cost, stall."""
+"""Run all benchmarks, or those with the given names."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ from benchmarks import (
     usage,
     warm,
 )
-from benchmarks.table import Row, say, show
+from benchmarks.table import Row, format_table, log
 
 _ALL = {
     "start": start.run,
@@ -48,41 +47,41 @@ _ALL = {
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument(
-        "names", nargs="*", metavar="NAME", help=f"which of {', '.join(_ALL)}; all by default"
+        "names", nargs="*", metavar="NAME", help=f"one or more of {', '.join(_ALL)}; all by default"
     )
     parser.add_argument("--quick", action="store_true", help="fewer rounds and smaller streams")
     parser.add_argument("--json", metavar="FILE", help="write all figures to FILE")
-    parser.add_argument("--strict", action="store_true", help="exit with 1 where a bound is missed")
-    asked = parser.parse_args()
-    if unknown := set(asked.names) - set(_ALL):
+    parser.add_argument("--strict", action="store_true", help="exit with 1 if a bound is missed")
+    args = parser.parse_args()
+    if unknown := set(args.names) - set(_ALL):
         parser.error(f"no such benchmark: {', '.join(sorted(unknown))}")
     rows: list[Row] = []
     interrupted = False
     with tempfile.TemporaryDirectory(prefix="geminids-bench-") as folder:
-        for name in asked.names or _ALL:
-            say(f"{name} ...")
+        for name in args.names or _ALL:
+            log(f"{name} ...")
             work = Path(folder, name)
             work.mkdir()
             try:
-                measured = _ALL[name](work, quick=asked.quick)
+                measured = _ALL[name](work, quick=args.quick)
             except KeyboardInterrupt:
-                say(f"interrupted in {name}; what was measured before is above")
+                log(f"interrupted in {name}; the results so far are above")
                 interrupted = True
                 break
             rows += measured
-            print(show(measured), flush=True)
-            if asked.json:
+            print(format_table(measured), flush=True)
+            if args.json:
                 figures = msgspec.json.format(msgspec.json.encode(rows), indent=1)
-                Path(asked.json).write_bytes(figures + b"\n")
-    busy = os.getloadavg()[0]
+                Path(args.json).write_bytes(figures + b"\n")
+    load = os.getloadavg()[0]
     print(
-        f"\n{os.cpu_count()} cores, load {busy:.1f}, Python {sys.version.split()[0]}; medians, sides interleaved."
+        f"\n{os.cpu_count()} cores, load {load:.1f}, Python {sys.version.split()[0]}; medians, sides interleaved."
     )
-    lost = [row.name for row in rows if not row.met]
-    print(f"Missed: {'; '.join(lost)}" if lost else "All bounds are met.")
+    missed = [row.name for row in rows if not row.met]
+    print(f"Missed: {'; '.join(missed)}" if missed else "All bounds are met.")
     if interrupted:
         return 130
-    return 1 if lost and asked.strict else 0
+    return 1 if missed and args.strict else 0
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What it takes to price a request, beside the library by itself; and that a long run's cost is linear."""
+"""The time to price a request, compared with the library alone and between long and short runs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarks.table import Row, Side, say
+from benchmarks.table import Row, Side, log
 
 __all__ = ["run"]
 
@@ -20,29 +20,29 @@ def run(work: Path, *, quick: bool) -> list[Row]:
     ours: list[float] = []
     theirs: list[float] = []
     long: list[float] = []
-    _of_a_run(100)  # what is loaded once is no request's cost
+    _price_run(100)  # not counted: what is loaded once
     for number in range(rounds):
-        say(f"  round {number + 1} of {rounds}")
-        ours.append(_of_a_run(few))
-        theirs.append(_by_the_library(few))
+        log(f"  round {number + 1} of {rounds}")
+        ours.append(_price_run(few))
+        theirs.append(_price_with_library(few))
         if number < 3:
-            long.append(_of_a_run(many))
-    short = Side(f"a run of {few:,} requests", "ns a request", tuple(ours))
-    library = Side("genai-prices itself", "ns a request", tuple(theirs))
-    large = Side(f"a run of {many:,} requests", "ns a request", tuple(long))
+            long.append(_price_run(many))
+    short = Side(f"a run of {few:,} requests", "ns per request", tuple(ours))
+    library = Side("genai-prices alone", "ns per request", tuple(theirs))
+    large = Side(f"a run of {many:,} requests", "ns per request", tuple(long))
     took, ratio = short.median / 1000, large.median / short.median
-    beside = f"{short.median / library.median:.2f} x the time of genai-prices"
+    comparison = f"{short.median / library.median:.2f} x the time of genai-prices"
     return [
         Row(
-            name="the price of a request, µs",
+            name="pricing a request, µs",
             sides=(short, library),
             figure=took,
             shown=f"{took:.1f} µs",
             bound=100,
-            note=beside,
+            note=comparison,
         ),
         Row(
-            name="a request of a long run beside one of a short run",
+            name="a request of a long run vs. one of a short run",
             sides=(short, large),
             figure=ratio,
             shown=f"{ratio:.2f} x",
@@ -51,8 +51,8 @@ def run(work: Path, *, quick: bool) -> list[Row]:
     ]
 
 
-def _of_a_run(count: int) -> float:
-    """Nanoseconds for each request of a run that is over: its tokens are known, its cost is asked for."""
+def _price_run(count: int) -> float:
+    """Nanoseconds per request to price a finished run, whose tokens are known."""
     from geminids import Options
     from geminids.events.model import TokensUsed
     from geminids.run.accounting.cost import Prices
@@ -83,7 +83,7 @@ def _of_a_run(count: int) -> float:
     return took
 
 
-def _by_the_library(count: int) -> float:
+def _price_with_library(count: int) -> float:
     from genai_prices import Usage, calc_price
 
     at = datetime(2026, 11, 16, 12, tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""A run of many events in one dialect, in a process of its own: prints one line of JSON.
+"""Encode a run of many events in one dialect, in its own process: prints one line of JSON.
 
 python -m benchmarks.dialect_worker NAME EVENTS_FILE WARM_UP_FILE
 """
@@ -19,8 +19,8 @@ from geminids.events.model import Event
 from geminids.run.recordings.load import open_recording
 
 
-class _Mute:
-    """Hears, and says nothing: what reading alone takes."""
+class _Discard:
+    """Encodes nothing: measures only the reading of events."""
 
     def feed(self, events: Sequence[Event]) -> bytes:
         return b""
@@ -30,7 +30,7 @@ class _Mute:
 
 
 def _otel(name: str) -> Dialect:
-    """Without an SDK the API's own tracer, which does nothing; with one, spans that nobody exports."""
+    """otel with the API's no-op tracer, or with an SDK whose spans are not exported."""
     from geminids.dialects.otel import Spans
 
     if name == "otel":
@@ -46,26 +46,26 @@ def _encoder(name: str) -> Dialect:
     word, _, more = name.partition(" ")
     if word == "otel":
         return _otel(name)
-    own: dict[str, Callable[[], Dialect]] = {"events": EventsEncoder, "reading": _Mute}
+    own: dict[str, Callable[[], Dialect]] = {"events": EventsEncoder, "reading": _Discard}
     return own[word]() if word in own else dialect(word, partial=bool(more))
 
 
 def encode_run(name: str, file: str) -> tuple[int, float, int]:
-    """How many events were heard, how long the dialect took for them (reading is not counted), and how many bytes
-    its last word has."""
+    """Encode a file; returns the number of events, the seconds without reading, and the size of the
+    last output in bytes."""
     encoder = _encoder(name)
     count, took, last = 0, 0.0, 0
-    clock = time.thread_time  # of one core: what else the machine does is not ours
+    clock = time.thread_time  # CPU time: independent of other processes
     with open(file, "rb") as source:
         for batch in open_recording(source).batches():
             began = clock()
-            said = encoder.feed(batch)
+            encoded = encoder.feed(batch)
             took += clock() - began
             count += len(batch)
-            last = len(said)
+            last = len(encoded)
     began = clock()
-    said = encoder.finish()
-    return count, took + clock() - began, max(last, len(said))
+    encoded = encoder.finish()
+    return count, took + clock() - began, max(last, len(encoded))
 
 
 def main() -> None:

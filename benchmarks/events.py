@@ -1,11 +1,11 @@
-"""A million small events, from the pipe of a real process to `Finished`, beside another library."""
+"""A million small events, from a process's pipe to `Finished`, compared with another library."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from benchmarks.stream import cat_of, mixed, worker
-from benchmarks.table import Row, Side, median, say
+from benchmarks.table import Row, Side, log, median
 
 __all__ = ["run"]
 
@@ -20,7 +20,7 @@ def run(work: Path, *, quick: bool) -> list[Row]:
     redacting: list[dict[str, float]] = []
     theirs: list[dict[str, float]] = []
     for number in range(rounds):
-        say(f"  round {number + 1} of {rounds}")
+        log(f"  round {number + 1} of {rounds}")
         ours.append(worker("geminids", work, script, warm_up))
         theirs.append(worker("lrilai", work, script, warm_up))
         redacting.append(worker("geminids", work, script, warm_up, **_SECRET))
@@ -33,40 +33,40 @@ def _rows(
     theirs: list[dict[str, float]],
     count: int,
 ) -> list[Row]:
-    fast = _speed("geminids", ours)
-    hidden = _speed("geminids, two secrets to redact", redacting)
-    other = _speed("lrilai-gemini-cli-sdk, to its result", theirs)
-    cpu = Side("geminids, a second of its own CPU", "events/s", _rates(ours, "cpu_seconds"))
-    memory = Side("geminids", "MB", tuple(one["megabytes"] for one in ours))
-    their_memory = Side("lrilai-gemini-cli-sdk", "MB", tuple(one["megabytes"] for one in theirs))
-    ratio = fast.median / other.median
+    speed = _speed("geminids", ours)
+    redacting_speed = _speed("geminids, two secrets to redact", redacting)
+    their_speed = _speed("lrilai-gemini-cli-sdk, up to its result", theirs)
+    cpu = Side("geminids, per second of CPU time", "events/s", _rates(ours, "cpu_seconds"))
+    memory = Side("geminids", "MB", tuple(round_["megabytes"] for round_ in ours))
+    their_memory = Side("lrilai-gemini-cli-sdk", "MB", tuple(round_["megabytes"] for round_ in theirs))
+    ratio = speed.median / their_speed.median
     return [
         Row(
             name=f"{count:,} events to Finished, events/s",
-            sides=(fast, cpu),
-            figure=fast.median,
-            shown=f"{fast.median:,.0f}",
+            sides=(speed, cpu),
+            figure=speed.median,
+            shown=f"{speed.median:,.0f}",
             bound=300_000,
             at_least=True,
         ),
         Row(
             name="... with secrets in the environment, events/s",
-            sides=(hidden,),
-            figure=hidden.median,
-            shown=f"{hidden.median:,.0f}",
+            sides=(redacting_speed,),
+            figure=redacting_speed.median,
+            shown=f"{redacting_speed.median:,.0f}",
             bound=300_000,
             at_least=True,
         ),
         Row(
-            name="... beside lrilai-gemini-cli-sdk",
-            sides=(fast, other),
+            name="... vs. lrilai-gemini-cli-sdk",
+            sides=(speed, their_speed),
             figure=ratio,
             shown=f"{ratio:.2f} x",
             bound=1.5,
             at_least=True,
         ),
         Row(
-            name="... growth of memory at its peak, MB",
+            name="... peak memory growth, MB",
             sides=(memory, their_memory),
             figure=memory.median,
             shown=f"{memory.median:.1f}",
@@ -75,10 +75,10 @@ def _rows(
     ]
 
 
-def _speed(name: str, found: list[dict[str, float]]) -> Side:
-    return Side(name, "events/s", _rates(found, "seconds"))
+def _speed(name: str, rounds: list[dict[str, float]]) -> Side:
+    return Side(name, "events/s", _rates(rounds, "seconds"))
 
 
-def _rates(found: list[dict[str, float]], clock: str) -> tuple[float, ...]:
-    assert median([one["count"] for one in found]) > 0
-    return tuple(one["count"] / one[clock] for one in found)
+def _rates(rounds: list[dict[str, float]], clock: str) -> tuple[float, ...]:
+    assert median([figures["count"] for figures in rounds]) > 0
+    return tuple(figures["count"] / figures[clock] for figures in rounds)

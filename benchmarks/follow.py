@@ -1,6 +1,6 @@
-"""What following the journal costs: processor time while nothing happens, and the speed of a stream beside it.
+"""Follow the journal: processor time while a run is idle, and the speed of a stream with a journal.
 
-python -m benchmarks.follow SCRIPT FOLDER SECONDS   one measurement, in a process of its own
+python -m benchmarks.follow SCRIPT FOLDER SECONDS   one measurement, in its own process
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.stream import cat_of, mixed, worker
-from benchmarks.table import Row, Side, say
+from benchmarks.table import Row, Side, log
 
 __all__ = ["run"]
 
@@ -40,45 +40,45 @@ if {tool}:
     out("tool_use", tool_name="run_shell_command", tool_id="t", parameters={{}})
 time.sleep(600)
 """
-# Name, whether there is a journal, whether a tool runs, the bound in per cent of a core.
+# Name, whether there is a journal, whether a tool runs, the bound in percent of a core.
 _KINDS: tuple[tuple[str, bool, bool, float | None], ...] = (
     ("following an idle run, % of a core", True, False, 1.0),
-    ("... whose journal never comes", False, False, 1.0),
+    ("... without a journal", False, False, 1.0),
     ("... while a tool runs", True, True, None),
 )
 
 
 def run(work: Path, *, quick: bool) -> list[Row]:
     seconds, rounds = (3, 1) if quick else (6, 3)
-    found: dict[str, list[float]] = {name: [] for name, *_ in _KINDS}
+    shares: dict[str, list[float]] = {name: [] for name, *_ in _KINDS}
     for number in range(rounds):
-        say(f"  round {number + 1} of {rounds}")
+        log(f"  round {number + 1} of {rounds}")
         for at, (name, journal, tool, _) in enumerate(_KINDS):
             folder = work / f"{at}-{number}"
             folder.mkdir()
             script = folder / "gemini"
             script.write_text(_CLI.format(python=sys.executable, journal=journal, tool=tool))
             script.chmod(0o755)
-            found[name].append(_worker(script, folder, seconds))
+            shares[name].append(_worker(script, folder, seconds))
     idle = [
-        _row(name, Side("processor time of the host", "millionths of a core", tuple(found[name])), bound)
+        _row(name, Side("processor time of the host", "millionths of a core", tuple(shares[name])), bound)
         for name, _, _, bound in _KINDS
     ]
     return [*idle, _stream(work, 200_000 if quick else 1_000_000, rounds)]
 
 
 def _stream(work: Path, count: int, rounds: int) -> Row:
-    """The stream of `events` with a journal that has the truth about each of its tools."""
+    """The stream of the `events` benchmark, with a journal that has the result of each tool."""
     script, warm_up = (
-        _beside_journal(work / "big.ndjson", count),
-        _beside_journal(work / "small.ndjson", 1000),
+        _with_journal(work / "big.ndjson", count),
+        _with_journal(work / "small.ndjson", 1000),
     )
-    found = [worker("geminids", work, script, warm_up) for _ in range(rounds)]
-    # A thought, the tokens and the truth of each tool are events too.
-    assert all(one["count"] > count for one in found)
-    speed = Side("geminids", "events/s", tuple(one["count"] / one["seconds"] for one in found))
+    results = [worker("geminids", work, script, warm_up) for _ in range(rounds)]
+    # The journal adds events: a thought, the tokens and the result of each tool.
+    assert all(figures["count"] > count for figures in results)
+    speed = Side("geminids", "events/s", tuple(figures["count"] / figures["seconds"] for figures in results))
     return Row(
-        name=f"{count:,} events with a journal beside them, events/s",
+        name=f"{count:,} events with a journal, events/s",
         sides=(speed,),
         figure=speed.median,
         shown=f"{speed.median:,.0f}",
@@ -87,8 +87,8 @@ def _stream(work: Path, count: int, rounds: int) -> Row:
     )
 
 
-def _beside_journal(file: Path, count: int) -> Path:
-    """The program of `cat_of`, which first puts a journal where the CLI has its own."""
+def _with_journal(file: Path, count: int) -> Path:
+    """The fake CLI of `cat_of`, which first writes a journal where the CLI stores it."""
     script = cat_of(mixed(file, count))
     journal = file.with_suffix(".jsonl")
     with journal.open("w") as out:

@@ -1,4 +1,4 @@
-"""The gateway beside none: first byte, an answer of 10,000 chunks, an upload, what one core passes, a cold run."""
+"""Requests with and without the gateway: first byte, 10,000 chunks, upload, CPU time, cold run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import msgspec
 import geminids
 from benchmarks.gateway_worker import KEY
 from benchmarks.start import PROMPT, RELEASE, User
-from benchmarks.table import Row, Side, median, say
+from benchmarks.table import Row, Side, log, median
 
 __all__ = ["run"]
 
@@ -30,106 +30,107 @@ _DIRECT, _THROUGH = "without the gateway", "through the gateway"
 
 
 class _Worker:
-    """A process that is asked in JSON lines."""
+    """A process that answers requests in JSON lines."""
 
     def __init__(self, *argv: str) -> None:
         self._process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
-    def told(self) -> dict[str, Any]:
+    def read(self) -> dict[str, Any]:
         assert self._process.stdout is not None
-        told: dict[str, Any] = msgspec.json.decode(self._process.stdout.readline())
-        return told
+        message: dict[str, Any] = msgspec.json.decode(self._process.stdout.readline())
+        return message
 
-    def ask(self, **fields: Any) -> dict[str, Any]:
+    def request(self, **fields: Any) -> dict[str, Any]:
         assert self._process.stdin is not None
         self._process.stdin.write(msgspec.json.encode(fields) + b"\n")
         self._process.stdin.flush()
-        return self.told()
+        return self.read()
 
-    def end(self) -> None:
+    def close(self) -> None:
         self._process.kill()
         self._process.communicate()
 
 
-class _Stage:
-    """A server that plays Google, a gateway before it, and a Node that asks either."""
+class _Setup:
+    """A fake Google server, a gateway in front of it, and a Node client that calls either."""
 
     def __init__(self) -> None:
         worker = (sys.executable, "-m", "benchmarks.gateway_worker")
         self._google = _Worker(*worker, "google")
-        self.google: str = self._google.told()["url"]
+        self.google: str = self._google.read()["url"]
         self._gateway = _Worker(*worker, "gateway", self.google)
-        gateway = self._gateway.told()
+        gateway = self._gateway.read()
         self._client = _Worker("node", str(_CLIENT))
         self.sides = {
             _DIRECT: {"url": self.google, "key": KEY},
             _THROUGH: {"url": gateway["url"], "key": gateway["token"]},
         }
 
-    def ask(self, side: str, *, words: int, body: int, paced: bool = False) -> dict[str, Any]:
-        """One answer of so many chunks to a request of so many bytes: ms to the first byte and to the end."""
-        model = f"{'paced-' if paced else ''}words-{words}"
-        told = self._client.ask(**self.sides[side], model=model, body=body)
-        assert (told["status"], told["events"]) == (200, words), told
-        return told
+    def request(self, side: str, *, chunks: int, body: int, paced: bool = False) -> dict[str, Any]:
+        """Send `body` bytes, receive `chunks`; returns the ms to the first byte and to the end."""
+        model = f"{'paced-' if paced else ''}words-{chunks}"
+        response = self._client.request(**self.sides[side], model=model, body=body)
+        assert (response["status"], response["events"]) == (200, chunks), response
+        return response
 
     def used(self) -> dict[str, Any]:
         """CPU seconds and memory of the gateway so far."""
-        return self._gateway.ask()
+        return self._gateway.request()
 
-    def end(self) -> None:
+    def close(self) -> None:
         for worker in (self._client, self._gateway, self._google):
-            worker.end()
+            worker.close()
 
 
 @contextmanager
-def _stage() -> Iterator[_Stage]:
-    stage = _Stage()
+def _open_setup() -> Iterator[_Setup]:
+    setup = _Setup()
     try:
-        for side in list(stage.sides) * 20:
-            stage.ask(side, words=50, body=1000)
-        yield stage
+        for side in list(setup.sides) * 20:
+            setup.request(side, chunks=50, body=1000)
+        yield setup
     finally:
-        stage.end()
+        setup.close()
 
 
 def run(work: Path, *, quick: bool) -> list[Row]:
     if not shutil.which("node"):
-        say("  skipped: the client is a Node on PATH, and there is none")
+        log("  skipped: the client needs a Node on PATH")
         return []
-    with _stage() as stage:
-        rows = [*_first_byte(stage, 60 if quick else 300), *_streamed(stage, 3 if quick else 15)]
-        rows += [_at_a_pace(stage, 1 if quick else 7), _upload(stage, 3 if quick else 9)]
-        user = User(work, {"GOOGLE_GEMINI_BASE_URL": stage.google, "GEMINI_API_KEY": KEY})
-        rows.append(_streamed_to_cli(stage, user, 1 if quick else 9))
+    with _open_setup() as setup:
+        rows = [*_first_byte(setup, 60 if quick else 300), *_streamed(setup, 3 if quick else 15)]
+        rows += [_paced(setup, 1 if quick else 7), _upload(setup, 3 if quick else 9)]
+        user = User(work, {"GOOGLE_GEMINI_BASE_URL": setup.google, "GEMINI_API_KEY": KEY})
+        rows.append(_streamed_to_cli(setup, user, 1 if quick else 9))
         rows.append(_cold(user, 3 if quick else 21))
     return rows
 
 
-Found = dict[str, list[float]]
+Figures = dict[str, list[float]]
 
 
-def _measured(rounds: int, what: str, measure: Callable[[str], float]) -> Found:
-    """Measure both sides in each round, in turns: whichever is second may find the machine warmer or busier."""
-    found: Found = {_DIRECT: [], _THROUGH: []}
+def _measure(rounds: int, title: str, measure_side: Callable[[str], float]) -> Figures:
+    """Measure both sides in each round.
+
+    The order alternates: the second side may find the machine warmer or busier.
+    """
+    figures: Figures = {_DIRECT: [], _THROUGH: []}
     for number in range(rounds):
         if number % max(1, rounds // 10) == 0:
-            say(f"  {what}, round {number + 1} of {rounds}")
+            log(f"  {title}, round {number + 1} of {rounds}")
         for side in (_DIRECT, _THROUGH) if number % 2 else (_THROUGH, _DIRECT):
-            found[side].append(measure(side))
-    return found
+            figures[side].append(measure_side(side))
+    return figures
 
 
-def _ratio(name: str, found: Found, bound: float, note: str = "") -> Row:
-    """The median ratio of a round. How far two rounds of the same side are apart shows what noise alone does."""
-    direct, through = found[_DIRECT], found[_THROUGH]
+def _ratio(name: str, figures: Figures, bound: float, note: str = "") -> Row:
+    """The median ratio of the rounds. The note shows the noise between rounds of the same side."""
+    direct, through = figures[_DIRECT], figures[_THROUGH]
     ratios = [after / before for before, after in zip(direct, through, strict=True)]
     noise = [after / before for before, after in pairwise(direct)]
-    spread = (
-        f"Rounds: {_spread(ratios)}; a round without the gateway beside the one before: {_spread(noise)}."
-    )
+    spread = f"Rounds: {_spread(ratios)}; a round without the gateway vs. the one before: {_spread(noise)}."
     figure = median(ratios)
-    sides = _sides(found, "ms")
+    sides = _sides(figures, "ms")
     return Row(
         name=name,
         sides=sides,
@@ -147,98 +148,103 @@ def _spread(figures: list[float]) -> str:
     return f"{min(figures):.2f} to {max(figures):.2f}, half of them {low:.2f} to {high:.2f}"
 
 
-def _first_byte(stage: _Stage, rounds: int) -> list[Row]:
-    found = _measured(
-        rounds, "first byte", lambda side: stage.ask(side, words=3, body=200_000)["first"] * 1000
+def _first_byte(setup: _Setup, rounds: int) -> list[Row]:
+    figures = _measure(
+        rounds, "first byte", lambda side: setup.request(side, chunks=3, body=200_000)["first"] * 1000
     )
-    sides = _sides(found, "µs")
+    sides = _sides(figures, "µs")
     differences = [
-        (after - before) / 1000 for before, after in zip(found[_DIRECT], found[_THROUGH], strict=True)
+        (after - before) / 1000 for before, after in zip(figures[_DIRECT], figures[_THROUGH], strict=True)
     ]
     added = median(differences)
-    tail = (_p95(found[_THROUGH]) - _p95(found[_DIRECT])) / 1000
+    added_p95 = (_p95(figures[_THROUGH]) - _p95(figures[_DIRECT])) / 1000
     return [
         Row(
-            name="gateway: what it adds to the first byte (200 kB asked)",
+            name="gateway: added time to the first byte (200 kB request)",
             sides=sides,
             figure=added,
             shown=f"{added:.2f} ms",
             bound=1.5,
             note=f"Rounds: {_spread(differences)}.",
         ),
-        Row(name="    the same at the 95th percentile", sides=(), figure=tail, shown=f"{tail:.2f} ms"),
+        Row(
+            name="    the same at the 95th percentile",
+            sides=(),
+            figure=added_p95,
+            shown=f"{added_p95:.2f} ms",
+        ),
     ]
 
 
-def _streamed(stage: _Stage, rounds: int) -> list[Row]:
+def _streamed(setup: _Setup, rounds: int) -> list[Row]:
     rates: list[float] = []
 
     def stream(side: str) -> float:
-        before = stage.used()["cpu"]
-        took: float = stage.ask(side, words=_CHUNKS, body=1000)["all"]
+        before = setup.used()["cpu"]
+        took: float = setup.request(side, chunks=_CHUNKS, body=1000)["all"]
         if side == _THROUGH:
-            rates.append(_CHUNKS / (stage.used()["cpu"] - before))
+            rates.append(_CHUNKS / (setup.used()["cpu"] - before))
         return took
 
-    sides = _sides(_measured(rounds, f"{_CHUNKS} chunks to a bare Node", stream), "ms")
+    sides = _sides(_measure(rounds, f"{_CHUNKS} chunks to a bare Node", stream), "ms")
     rate = median(rates)
-    memory = stage.used()["most_kb"] / 1024
+    memory = setup.used()["peak_kb"] / 1024
     return [
         Row(
-            name="gateway: chunks through one core",
-            sides=(Side("chunks a second of CPU time", "/s", tuple(rates)),),
+            name="gateway: chunks per second on one core",
+            sides=(Side("chunks per second of CPU time", "/s", tuple(rates)),),
             figure=rate,
             shown=f"{rate:,.0f} /s",
             bound=20_000,
             at_least=True,
-            note=f"{memory:.0f} MB of memory at the most",
+            note=f"{memory:.0f} MB of memory at the peak",
         ),
         Row(
-            name=f"gateway: {_CHUNKS:,} chunks as fast as they go, a bare Node",
+            name=f"gateway: {_CHUNKS:,} chunks at full speed, a bare Node",
             sides=sides,
             figure=sides[1].median,
             shown=f"{sides[1].median:.0f} ms",
-            note="For information: no model and no CLI is as fast as this.",
+            note="For information: no model and no CLI is this fast.",
         ),
     ]
 
 
-def _at_a_pace(stage: _Stage, rounds: int) -> Row:
+def _paced(setup: _Setup, rounds: int) -> Row:
     cpu: list[float] = []
 
     def stream(side: str) -> float:
-        before = stage.used()["cpu"]
-        took: float = stage.ask(side, words=_CHUNKS, body=1000, paced=True)["all"]
+        before = setup.used()["cpu"]
+        took: float = setup.request(side, chunks=_CHUNKS, body=1000, paced=True)["all"]
         if side == _THROUGH:
-            cpu.append((stage.used()["cpu"] - before) * 1000)
+            cpu.append((setup.used()["cpu"] - before) * 1000)
         return took
 
-    found = _measured(rounds, f"{_CHUNKS} chunks at a pace", stream)
-    name = f"gateway: {_CHUNKS:,} chunks, 5,000 a second, a bare Node"
-    return _ratio(name, found, 1.05, f"The gateway used {median(cpu):.0f} ms of CPU time.")
+    figures = _measure(rounds, f"{_CHUNKS} chunks at 5,000 per second", stream)
+    name = f"gateway: {_CHUNKS:,} chunks, 5,000 per second, a bare Node"
+    return _ratio(name, figures, 1.05, f"The gateway used {median(cpu):.0f} ms of CPU time.")
 
 
-def _upload(stage: _Stage, rounds: int) -> Row:
-    found = _measured(
-        rounds, "upload", lambda side: float(stage.ask(side, words=3, body=20_000_000)["first"])
+def _upload(setup: _Setup, rounds: int) -> Row:
+    figures = _measure(
+        rounds, "upload", lambda side: float(setup.request(side, chunks=3, body=20_000_000)["first"])
     )
-    sides = _sides(found, "ms")
+    sides = _sides(figures, "ms")
     added = sides[1].median - sides[0].median
     return Row(
-        name="gateway: what it adds to 20 MB asked", sides=sides, figure=added, shown=f"{added:.0f} ms"
+        name="gateway: added time to a 20 MB request", sides=sides, figure=added, shown=f"{added:.0f} ms"
     )
 
 
-def _streamed_to_cli(stage: _Stage, user: User, rounds: int) -> Row:
-    """From the first chunk that the CLI prints to the last, so that its start is not in it."""
+def _streamed_to_cli(setup: _Setup, user: User, rounds: int) -> Row:
+    """Time from the first to the last chunk that the CLI prints, without its start."""
     cpu: list[float] = []
 
     def stream(side: str) -> float:
-        url, key = stage.sides[side]["url"], stage.sides[side]["key"]
+        url, key = setup.sides[side]["url"], setup.sides[side]["key"]
         env = {**user.env, "GOOGLE_GEMINI_BASE_URL": url, "GEMINI_API_KEY": key, "NO_PROXY": "127.0.0.1"}
         argv = [str(user.gemini), "--output-format=stream-json", f"--model=words-{_CHUNKS}", "--prompt=Go."]
-        seen: list[float] = []
-        before = stage.used()["cpu"]
+        times: list[float] = []
+        before = setup.used()["cpu"]
         with subprocess.Popen(
             argv,
             cwd=user.cwd,
@@ -248,15 +254,15 @@ def _streamed_to_cli(stage: _Stage, user: User, rounds: int) -> Row:
             stderr=subprocess.DEVNULL,
         ) as process:
             assert process.stdout is not None
-            seen += [time.perf_counter() for line in process.stdout if b'"role":"assistant"' in line]
-        assert len(seen) == _CHUNKS, f"{len(seen)} chunks"
+            times += [time.perf_counter() for line in process.stdout if b'"role":"assistant"' in line]
+        assert len(times) == _CHUNKS, f"{len(times)} chunks"
         if side == _THROUGH:
-            cpu.append((stage.used()["cpu"] - before) * 1000)
-        return (seen[-1] - seen[0]) * 1000
+            cpu.append((setup.used()["cpu"] - before) * 1000)
+        return (times[-1] - times[0]) * 1000
 
-    found = _measured(rounds, f"{_CHUNKS} chunks to the CLI", stream)
+    figures = _measure(rounds, f"{_CHUNKS} chunks to the CLI", stream)
     name = f"gateway: {_CHUNKS:,} chunks to gemini {RELEASE}"
-    return _ratio(name, found, 1.05, f"The gateway used {median(cpu):.0f} ms of CPU time.")
+    return _ratio(name, figures, 1.05, f"The gateway used {median(cpu):.0f} ms of CPU time.")
 
 
 def _cold(user: User, rounds: int) -> Row:
@@ -270,12 +276,12 @@ def _cold(user: User, rounds: int) -> Row:
     try:
         for side in (_DIRECT, _THROUGH):  # warm up
             run(side)
-        found = _measured(rounds, "open_run", run)
+        figures = _measure(rounds, "open_run", run)
     finally:
         os.environ.pop("GEMINIDS_HOME")
         if before is not None:
             os.environ["GEMINIDS_HOME"] = before
-    return _ratio("gateway: open_run to Finished, managed Node", found, 1.02)
+    return _ratio("gateway: open_run to Finished, managed Node", figures, 1.02)
 
 
 def _run(user: User, gateway: Any) -> None:
@@ -291,8 +297,8 @@ def _run(user: User, gateway: Any) -> None:
     anyio.run(follow)
 
 
-def _sides(found: Found, unit: str) -> tuple[Side, Side]:
-    direct, through = (Side(name, unit, tuple(found[name])) for name in (_DIRECT, _THROUGH))
+def _sides(figures: Figures, unit: str) -> tuple[Side, Side]:
+    direct, through = (Side(name, unit, tuple(figures[name])) for name in (_DIRECT, _THROUGH))
     return direct, through
 
 

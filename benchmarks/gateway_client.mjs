@@ -1,5 +1,5 @@
-// The client of the gateway's benchmark: Node's own fetch, as the CLI has it.
-// A line of JSON on stdin asks for one answer: {url, key, model, body}; the figures come back as a line of JSON.
+// The client of the gateway benchmark. It uses Node's own fetch, as the CLI does.
+// Each line of JSON on stdin is one request, {url, key, model, body}; the figures are printed as a line of JSON.
 import { createInterface } from "node:readline";
 
 for await (const line of createInterface({ input: process.stdin })) {
@@ -20,7 +20,7 @@ for await (const line of createInterface({ input: process.stdin })) {
     text += decoder.decode(piece, { stream: true });
     let end;
     while ((end = text.indexOf("\r\n\r\n")) >= 0) {
-      JSON.parse(text.slice(6, end)); // as the SDK reads them
+      JSON.parse(text.slice(6, end)); // as the SDK does
       text = text.slice(end + 4);
       events += 1;
     }

@@ -1,4 +1,4 @@
-"""What `import geminids` and `geminids --help` cost."""
+"""The time of `import geminids` and of `geminids --help`."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ _SIDES = {
 
 
 def run(work: Path, *, quick: bool) -> list[Row]:
-    found: dict[str, list[float]] = {side: [] for side in _SIDES}
+    times: dict[str, list[float]] = {side: [] for side in _SIDES}
     for number in range(1 + (7 if quick else 15)):
         for side, argv in _SIDES.items():
             began = time.perf_counter()
             subprocess.run(argv, stdout=subprocess.DEVNULL, check=True, cwd=work)
-            if number:  # the first round fills the disk's cache
-                found[side].append((time.perf_counter() - began) * 1000)
-    bare = Side("python -c pass", "ms", tuple(found["bare"]))
-    imported = Side("python -c 'import geminids'", "ms", tuple(found["import"]))
-    shown = Side("geminids --help", "ms", tuple(found["help"]))
-    over = imported.median - bare.median
+            if number:  # the first round fills the disk cache
+                times[side].append((time.perf_counter() - began) * 1000)
+    bare = Side("python -c pass", "ms", tuple(times["bare"]))
+    imported = Side("python -c 'import geminids'", "ms", tuple(times["import"]))
+    help_side = Side("geminids --help", "ms", tuple(times["help"]))
+    added = imported.median - bare.median
     return [
         Row(
-            name="import geminids, ms over a bare interpreter",
+            name="import geminids, ms more than a bare interpreter",
             sides=(bare, imported),
-            figure=over,
-            shown=f"{over:.0f}",
+            figure=added,
+            shown=f"{added:.0f}",
             bound=60,
         ),
         Row(
             name="geminids --help, ms",
-            sides=(shown,),
-            figure=shown.median,
-            shown=f"{shown.median:.0f}",
+            sides=(help_side,),
+            figure=help_side.median,
+            shown=f"{help_side.median:.0f}",
             bound=150,
         ),
     ]

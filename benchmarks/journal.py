@@ -1,6 +1,6 @@
-"""A journal of 100 MB and 20,000 messages to Claude messages, beside decoding its lines and nothing else.
+"""Convert a journal (100 MB, 20,000 messages) to Claude messages, compared with decoding its lines.
 
-python -m benchmarks.journal SIDE FILE   one measurement, in a process of its own
+python -m benchmarks.journal SIDE FILE   one measurement, in its own process
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from benchmarks.table import Row, Side, say
+from benchmarks.table import Row, Side, log
 from benchmarks.worker import peak
 
 __all__ = ["run"]
@@ -46,22 +46,22 @@ def run(work: Path, *, quick: bool) -> list[Row]:
     small = _journal(work / "journal.jsonl", 4_000 if quick else 20_000)
     big = _journal(work / "big.jsonl", 8_000 if quick else 80_000)
     names = ("decode", "claude", "streamed", "originals")
-    found: dict[str, list[dict[str, float]]] = {name: [] for name in names}
+    results: dict[str, list[dict[str, float]]] = {name: [] for name in names}
     for number in range(rounds):
-        say(f"  round {number + 1} of {rounds}")
+        log(f"  round {number + 1} of {rounds}")
         for name in names:
-            found[name].append(_worker(name, small))
+            results[name].append(_worker(name, small))
     memory = _worker("streamed", big)
     size = small.stat().st_size / _MEGABYTE
     base, whole, streamed, originals = (
-        Side(title, "ms", tuple(one["seconds"] * 1000 for one in found[name]))
+        Side(title, "ms", tuple(figures["seconds"] * 1000 for figures in results[name]))
         for name, title in zip(
             names,
             (
-                "msgspec.json.decode of its lines",
-                "replay, Claude messages",
+                "msgspec.json.decode of each line",
+                "replay to Claude messages",
                 "the same, streamed",
-                "the same, and every original",
+                "the same, with every original",
             ),
             strict=True,
         )
@@ -71,8 +71,8 @@ def run(work: Path, *, quick: bool) -> list[Row]:
         _ratio("... streamed from the file", base, streamed, 2.2),
         _ratio("... in memory, with each `_original` as an object", base, originals, None),
         Row(
-            name=f"... {big.stat().st_size / _MEGABYTE:.0f} MB streamed: memory at its peak, MB",
-            sides=(Side("growth of the process", "MB", (memory["megabytes"],)),),
+            name=f"... {big.stat().st_size / _MEGABYTE:.0f} MB streamed: peak memory, MB",
+            sides=(Side("memory growth of the process", "MB", (memory["megabytes"],)),),
             figure=memory["megabytes"],
             shown=f"{memory['megabytes']:.1f}",
             bound=round(100 + 3 * _longest(big) / _MEGABYTE, 1),
@@ -81,7 +81,7 @@ def run(work: Path, *, quick: bool) -> list[Row]:
 
 
 def _ratio(name: str, base: Side, other: Side, bound: float | None) -> Row:
-    # Rounds are pairs, one after the other: a machine that is busy is so for both.
+    # Compare within a round: if the machine is busy, it is busy for both sides.
     ratio = Side("", "", tuple(b / a for a, b in zip(base.figures, other.figures, strict=True))).median
     return Row(name=name, sides=(base, other), figure=ratio, shown=f"{ratio:.2f} x", bound=bound)
 
@@ -98,12 +98,13 @@ def _worker(side: str, file: Path) -> dict[str, float]:
         text=True,
         check=True,
     )
-    found: dict[str, float] = json.loads(done.stdout)
-    return found
+    figures: dict[str, float] = json.loads(done.stdout)
+    return figures
 
 
 def _journal(file: Path, messages: int) -> Path:
-    """What the CLI writes: answers twice (without and with their tools), their results again, the time of each."""
+    """Write a journal as the CLI does: each answer twice (without and with its tool), the tool
+    results again, and `lastUpdated`."""
     rng = random.Random(4)
     with file.open("wb") as out:
         for record in _records(messages, rng):
@@ -120,17 +121,17 @@ def _records(messages: int, rng: random.Random) -> Iterator[dict[str, Any]]:
         "kind": "main",
     }
     for number in range(0, messages, 4):
-        yield _said(number, "user", [{"text": _text(rng, 600)}])
-        answer = _said(number + 1, "gemini", _text(rng, 1200), **_thinking(rng))
+        yield _message(number, "user", [{"text": _text(rng, 600)}])
+        answer = _message(number + 1, "gemini", _text(rng, 1200), **_thinking(rng))
         yield answer
         call = _call(number, rng)
         yield {**answer, "toolCalls": [call]}
-        yield _said(number + 2, "user", call["result"])
-        yield _said(number + 3, "gemini", _text(rng, 2500), **_thinking(rng))
+        yield _message(number + 2, "user", call["result"])
+        yield _message(number + 3, "gemini", _text(rng, 2500), **_thinking(rng))
         yield {"$set": {"lastUpdated": _TIME}}
 
 
-def _said(number: int, kind: str, content: Any, **fields: Any) -> dict[str, Any]:
+def _message(number: int, kind: str, content: Any, **fields: Any) -> dict[str, Any]:
     return {
         "id": f"{number:08}-0000-4000-8000-000000000000",
         "timestamp": _TIME,
@@ -204,7 +205,7 @@ def _originals(file: Path) -> Callable[[], int]:
     from geminids.gemini.protocol.journal.replay import replay
 
     lines = file.read_bytes().splitlines()
-    return lambda: len([(one, one.original) for one in claude.messages(replay(lines))])
+    return lambda: len([(message, message.original) for message in claude.messages(replay(lines))])
 
 
 def _streamed(file: Path) -> Callable[[], int]:

@@ -1,4 +1,4 @@
-"""Listing 10,000 sessions, and following a journal in which nothing happens."""
+"""List 10,000 sessions, and follow a journal in which nothing happens."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import json
 import time
 from pathlib import Path
 
-from benchmarks.table import Row, Side, say
+from benchmarks.table import Row, Side, log
 from geminids.config.paths import Places
 from geminids.sessions import Follower, find
 
 __all__ = ["run"]
 
-# A poll each 50 ms, as a run does it.
-_POLLS_A_SECOND = 20
+# A run polls every 50 ms.
+_POLLS_PER_SECOND = 20
 
 
 def run(work: Path, *, quick: bool) -> list[Row]:
@@ -23,15 +23,13 @@ def run(work: Path, *, quick: bool) -> list[Row]:
         ("small", 2000 if quick else 10_000, 4),
         ("100 KB", 200 if quick else 1000, 120),
     ):
-        say(f"  {count} sessions, {name} ...")
+        log(f"  {count} sessions, {name} ...")
         home = _home(work / name, count, turns)
-        figures = tuple(_listed(home, count) for _ in range(rounds))
-        side = Side(
-            f"find(), {count:,} sessions ({name})", "µs a session", tuple(1000 * one for one in figures)
-        )
+        microseconds = tuple(1000 * _list(home, count) for _ in range(rounds))
+        side = Side(f"find(), {count:,} sessions ({name})", "µs per session", microseconds)
         rows.append(
             Row(
-                name=f"listing {count:,} {name} sessions, ms a session",
+                name=f"listing {count:,} {name} sessions, ms per session",
                 sides=(side,),
                 figure=side.median / 1000,
                 shown=f"{side.median / 1000:.3f}",
@@ -84,12 +82,12 @@ def _journal(session_id: str, turns: int) -> str:
     return "".join(json.dumps(record, separators=(",", ":")) + "\n" for record in records)
 
 
-def _listed(home: Path, count: int) -> float:
-    """Milliseconds a session."""
+def _list(home: Path, count: int) -> float:
+    """Milliseconds per session."""
     began = time.perf_counter()
-    found = find("/app", home=str(home), environ={}, places=Places(home / "geminids"))
+    sessions = find("/app", home=str(home), environ={}, places=Places(home / "geminids"))
     took = time.perf_counter() - began
-    assert len(found) == count
+    assert len(sessions) == count
     return took / count * 1000
 
 
@@ -98,16 +96,16 @@ def _following(work: Path, rounds: int) -> Row:
     file.write_text(_journal("idle", 10))
     follower = Follower(file)
     follower.read_new()
-    looks = 20_000
+    polls = 20_000
     figures = []
     for _ in range(rounds):
         began = time.process_time()
-        for _ in range(looks):
+        for _ in range(polls):
             follower.read_new()
-        figures.append((time.process_time() - began) / looks * _POLLS_A_SECOND * 100)
+        figures.append((time.process_time() - began) / polls * _POLLS_PER_SECOND * 100)
     side = Side("Follower.read_new(), nothing new", "% of a core", tuple(figures))
     return Row(
-        name=f"following an idle journal, {_POLLS_A_SECOND} looks a second, % of a core",
+        name=f"following an idle journal, {_POLLS_PER_SECOND} polls per second, % of a core",
         sides=(side,),
         figure=side.median,
         shown=f"{side.median:.4f}",

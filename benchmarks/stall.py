@@ -1,6 +1,6 @@
-"""What the stall watch costs: processor time of the host while a run is silent, with the watch and without.
+"""The stall watch: processor time of the host while a run is silent, with and without the watch.
 
-python -m benchmarks.stall SCRIPT FOLDER SECONDS STALL_AFTER   one measurement, in a process of its own
+python -m benchmarks.stall SCRIPT FOLDER SECONDS STALL_AFTER   one measurement, in its own process
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks.table import Row, Side, say
+from benchmarks.table import Row, Side, log
 
 __all__ = ["run"]
 
-# A silent run whose tool has some children, so that there is something to look at.
+# A silent run whose tool has some child processes for the watch to inspect.
 _CLI = """\
 #!{python} -IS
 import json, os, subprocess, sys, time
@@ -29,10 +29,10 @@ out("tool_use", tool_name="run_shell_command", tool_id="t", parameters=dict(comm
 shells = [subprocess.Popen(["sleep", "600"]) for _ in range(5)]
 time.sleep(600)
 """
-_MOST = 0.5
-# With 2 s there are notices after 2, 6 and 14 s, with 30 s none in this time: both a watch that only waits, and one
-# that looks at processes far more often than by default.
-_WAYS: tuple[tuple[str, str], ...] = (("without", "none"), ("30 s", "30"), ("2 s", "2"))
+_MAX_PERCENT = 0.5
+# With 30 s, the watch only waits: there is no notice in this time. With 2 s, there are notices
+# after 2, 6 and 14 s: the watch inspects processes far more often than by default.
+_SIDES: tuple[tuple[str, str], ...] = (("without", "none"), ("30 s", "30"), ("2 s", "2"))
 
 
 def run(work: Path, *, quick: bool) -> list[Row]:
@@ -40,15 +40,18 @@ def run(work: Path, *, quick: bool) -> list[Row]:
     script = work / "gemini"
     script.write_text(_CLI.format(python=sys.executable))
     script.chmod(0o755)
-    found: dict[str, list[float]] = {name: [] for name, _ in _WAYS}
+    shares: dict[str, list[float]] = {name: [] for name, _ in _SIDES}
     for number in range(rounds):
-        say(f"  round {number + 1} of {rounds}")
-        for name, after in _WAYS:
+        log(f"  round {number + 1} of {rounds}")
+        for name, after in _SIDES:
             folder = work / f"{number}-{after}"
             folder.mkdir()
-            found[name].append(_worker(script, folder, seconds, after))
-    sides = {name: Side(f"stall_after: {name}", "millionths of a core", tuple(found[name])) for name in found}
-    return [_row(name, sides["without"], sides[name]) for name, _ in _WAYS[1:]]
+            shares[name].append(_worker(script, folder, seconds, after))
+    sides = {
+        name: Side(f"stall_after: {name}", "millionths of a core", tuple(figures))
+        for name, figures in shares.items()
+    }
+    return [_row(name, sides["without"], sides[name]) for name, _ in _SIDES[1:]]
 
 
 def _row(name: str, without: Side, side: Side) -> Row:
@@ -58,7 +61,7 @@ def _row(name: str, without: Side, side: Side) -> Row:
         sides=(without, side),
         figure=share,
         shown=f"{share:.2f} %",
-        bound=_MOST,
+        bound=_MAX_PERCENT,
     )
 
 
@@ -72,7 +75,7 @@ def _worker(script: Path, folder: Path, seconds: float, after: str) -> float:
 
 
 async def _measure(script: str, folder: str, seconds: float, after: str) -> float:
-    """Millionths of a core, from a second after the start on: what loads is not what watches."""
+    """Millionths of a core, from one second after the start, so that loading is not counted."""
     import anyio
 
     import geminids

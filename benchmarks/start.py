@@ -1,4 +1,4 @@
-"""One prompt to its end, beside plain `gemini`: the same release, the same scripted model that answers at once."""
+"""One run, compared with plain `gemini`: same release, same scripted model that answers at once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 import anyio
 
 import geminids
-from benchmarks.table import Row, Side, say
+from benchmarks.table import Row, Side, log
 from geminids.config.paths import Places
 from geminids.gateway import Gateway
 from geminids.gemini import Gemini, find
@@ -29,7 +29,7 @@ COMMAND = Path(sys.executable).with_name("geminids")
 
 
 class User:
-    """A user with a home, a folder and a key; the release once with our Node and once without."""
+    """A user with a home, a folder, a key, and installations with our Node and the Node on PATH."""
 
     def __init__(self, work: Path, model: Mapping[str, str]) -> None:
         installs = self.installs = _installs()
@@ -54,7 +54,7 @@ class User:
         self.gemini = installs.releases / RELEASE / "node_modules" / ".bin" / "gemini"
 
     def plain(self) -> None:
-        """As a user runs it: its own start, on the Node of PATH, with the process that it starts again."""
+        """Run `gemini` as a user does: on the Node on PATH, and it restarts itself once."""
         argv = [str(self.gemini), "--output-format=stream-json", f"--model={MODEL}", f"--prompt={PROMPT}"]
         done = subprocess.run(
             argv, cwd=self.cwd, env=self.env, stdin=subprocess.DEVNULL, capture_output=True, timeout=120
@@ -62,7 +62,7 @@ class User:
         assert b'"status":"success"' in done.stdout, done.stderr.decode()
 
     def library(self, places: Places) -> None:
-        """`open_run` to `Finished`, in a Python that has imported geminids."""
+        """From `open_run` to `Finished`, with geminids already imported."""
         os.environ["GEMINIDS_HOME"] = str(places.root)
 
         async def follow() -> None:
@@ -75,9 +75,9 @@ class User:
         anyio.run(follow)
 
     def command(self, places: Places, *flags: str) -> None:
-        """`geminids run -o text`, its own interpreter included."""
-        given = ("--output=text", f"--gemini={RELEASE}", f"--model={MODEL}", *flags)
-        argv = [str(COMMAND), "run", *given, PROMPT]
+        """`geminids run -o text`, including the start of the interpreter."""
+        fixed = ("--output=text", f"--gemini={RELEASE}", f"--model={MODEL}")
+        argv = [str(COMMAND), "run", *fixed, *flags, PROMPT]
         env = {**self.env, "GEMINIDS_HOME": str(places.root)}
         done = subprocess.run(
             argv, cwd=self.cwd, env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=120
@@ -87,68 +87,68 @@ class User:
 
 def run(work: Path, *, quick: bool) -> list[Row]:
     if not shutil.which("node"):
-        say("  skipped: plain gemini needs a Node on PATH (the bounds are for Node 20), and there is none")
+        log("  skipped: plain gemini needs a Node on PATH (the bounds are for Node 20)")
         return []
     before = os.environ.get("GEMINIDS_HOME")
     with Gateway() as gateway:
-        setup = User(work, gateway.env)
+        user = User(work, gateway.env)
         try:
-            found = _measure(setup, 3 if quick else 9)
+            times = _measure(user, 3 if quick else 9)
         finally:
             os.environ.pop("GEMINIDS_HOME")
             if before is not None:
                 os.environ["GEMINIDS_HOME"] = before
-    return _rows(setup, found)
+    return _rows(user, times)
 
 
-def _measure(setup: User, rounds: int) -> dict[str, tuple[float, ...]]:
+def _measure(user: User, rounds: int) -> dict[str, tuple[float, ...]]:
     sides: dict[str, Callable[[], None]] = {
-        "plain": setup.plain,
-        "library managed": lambda: setup.library(setup.managed),
-        "library path": lambda: setup.library(setup.plain_node),
-        "command managed": lambda: setup.command(setup.managed),
-        "command path": lambda: setup.command(setup.plain_node),
+        "plain": user.plain,
+        "library managed": lambda: user.library(user.managed),
+        "library path": lambda: user.library(user.plain_node),
+        "command managed": lambda: user.command(user.managed),
+        "command path": lambda: user.command(user.plain_node),
     }
-    found: dict[str, list[float]] = {name: [] for name in sides}
+    times: dict[str, list[float]] = {name: [] for name in sides}
     for number in range(rounds + 1):
-        say(f"  round {number} of {rounds}" if number else "  warming up")
+        log(f"  round {number} of {rounds}" if number else "  warming up")
         for name, side in sides.items():
             began = time.perf_counter()
             side()
             if number:
-                found[name].append((time.perf_counter() - began) * 1000)
-    return {name: tuple(times) for name, times in found.items()}
+                times[name].append((time.perf_counter() - began) * 1000)
+    return {name: tuple(measured) for name, measured in times.items()}
 
 
-def _rows(setup: User, found: dict[str, tuple[float, ...]]) -> list[Row]:
-    environ = {**os.environ, **setup.env}
-    ours = _node(find(RELEASE, environ=environ, places=setup.managed))
-    path = _node(find(RELEASE, environ=environ, places=setup.plain_node))
-    plain = Side(f"gemini {RELEASE}, {path} of PATH", "ms", found["plain"])
+def _rows(user: User, times: dict[str, tuple[float, ...]]) -> list[Row]:
+    environ = {**os.environ, **user.env}
+    ours = _node(find(RELEASE, environ=environ, places=user.managed))
+    path = _node(find(RELEASE, environ=environ, places=user.plain_node))
+    plain = Side(f"gemini {RELEASE}, {path} on PATH", "ms", times["plain"])
     rows = []
     for name, key, node, bound in (
-        ("open_run to Finished, managed Node, beside gemini", "library managed", ours, 0.55),
-        ("open_run to Finished, Node of PATH, beside gemini", "library path", path, 0.68),
-        ("geminids run -o text, managed Node, beside gemini", "command managed", ours, 0.62),
-        ("geminids run -o text, Node of PATH, beside gemini", "command path", path, 0.75),
+        ("open_run to Finished, managed Node, vs. gemini", "library managed", ours, 0.55),
+        ("open_run to Finished, Node on PATH, vs. gemini", "library path", path, 0.68),
+        ("geminids run -o text, managed Node, vs. gemini", "command managed", ours, 0.62),
+        ("geminids run -o text, Node on PATH, vs. gemini", "command path", path, 0.75),
     ):
-        side = Side(f"geminids, {node}", "ms", found[key])
+        side = Side(f"geminids, {node}", "ms", times[key])
         ratio = side.median / plain.median
         rows.append(Row(name=name, sides=(side, plain), figure=ratio, shown=f"{ratio:.2f} x", bound=bound))
     return rows
 
 
 def _node(gemini: Gemini) -> str:
-    return f"Node {gemini.node.version}" if gemini.node else "a Node of its own"
+    return f"Node {gemini.node.version}" if gemini.node else "its own Node"
 
 
 def _installs() -> Places:
-    named = os.environ.get("GEMINIDS_HOME")
-    return Places(Path(named or Path(__file__).parents[1] / ".geminids").absolute())
+    configured = os.environ.get("GEMINIDS_HOME")
+    return Places(Path(configured or Path(__file__).parents[1] / ".geminids").absolute())
 
 
 def _linked(root: Path, *shared: Path) -> Places:
-    """A place of its own, with only these parts of an installation in it."""
+    """A new root with links to these parts of an installation."""
     root.mkdir()
     for folder in shared:
         folder.mkdir(exist_ok=True)

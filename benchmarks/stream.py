@@ -1,4 +1,4 @@
-"""Streams to read: files of stream-json, and a CLI that is nothing but `cat` of one."""
+"""Files of stream-json, and a fake CLI that prints one of them with `cat`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 __all__ = ["cat_of", "mixed", "one_long_line", "worker"]
 
 _BEGAN = datetime(2026, 11, 16, 3, 0, tzinfo=UTC)
-# Six to twelve characters each, as the API sends them.
+# As the API sends them: six to twelve characters each.
 _PIECES = (
     "The quick ",
     "brown fox ",
@@ -36,7 +36,7 @@ def _line(kind: str, ms: int, **fields: Any) -> str:
 
 
 def mixed(file: Path, count: int) -> Path:
-    """`count` events: mostly pieces of text, a tool with its result for every fifty, every millisecond one."""
+    """Write `count` events, one per millisecond: text, and every fifty a tool with its result."""
     choose = random.Random(1)
     with file.open("w", encoding="utf-8") as out:
         out.write(_line("init", 0, session_id="s-1", model="auto"))
@@ -64,7 +64,7 @@ def mixed(file: Path, count: int) -> Path:
 
 
 def one_long_line(file: Path, size: int) -> Path:
-    """An answer whose text is one line of `size` bytes."""
+    """Write an answer whose text is one line of `size` bytes."""
     with file.open("w") as out:
         out.write(_line("init", 0, session_id="s-1", model="auto"))
         out.write(_line("message", 1, role="assistant", content="x" * size, delta=True))
@@ -73,7 +73,7 @@ def one_long_line(file: Path, size: int) -> Path:
 
 
 def cat_of(file: Path) -> Path:
-    """A program that answers `--version` as the CLI does, and else prints `file`, on a core of its own."""
+    """A fake CLI: prints a version for `--version`, otherwise `file`. Runs on its own core."""
     script = file.with_suffix(".sh")
     script.write_text(f'#!/bin/sh\n[ "$1" = --version ] && echo 0.61.0 && exit\nexec cat "{file}"\n')
     script.chmod(0o755)
@@ -81,11 +81,11 @@ def cat_of(file: Path) -> Path:
 
 
 def worker(side: str, work: Path, script: Path, warm_up: Path, **env: str) -> dict[str, float]:
-    """One measurement of one side, in a process of its own."""
+    """Measure one side once, in its own process."""
     argv = [sys.executable, "-m", "benchmarks.worker", side, str(work), str(script), str(warm_up)]
-    own = {**os.environ, "GEMINIDS_HOME": str(work / "geminids"), "GEMINI_SDK_COMPAT": "silent", **env}
-    done = subprocess.run(argv, env=own, capture_output=True, text=True, timeout=900)
+    environ = {**os.environ, "GEMINIDS_HOME": str(work / "geminids"), "GEMINI_SDK_COMPAT": "silent", **env}
+    done = subprocess.run(argv, env=environ, capture_output=True, text=True, timeout=900)
     if done.returncode != 0:
         raise SystemExit(f"benchmarks.worker {side} failed:\n{done.stderr}")
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return figures

@@ -1,4 +1,4 @@
-"""What a benchmark found, and how it is shown: losses as plainly as the rest."""
+"""The results of benchmarks, and the table that shows them, missed bounds included."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from statistics import median
 
 import msgspec
 
-__all__ = ["Row", "Side", "median", "say", "show"]
+__all__ = ["Row", "Side", "format_table", "log", "median"]
 
 
 class Side(msgspec.Struct, frozen=True):
-    """One side of a comparison: what it is, and the figures of its rounds."""
+    """One side of a comparison, with the figure of each round."""
 
     name: str
     unit: str
@@ -24,7 +24,7 @@ class Side(msgspec.Struct, frozen=True):
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One question: both sides, the figure that counts, and its bound (None: shown for information)."""
+    """One result: the compared sides, the figure, and its bound (None: for information only)."""
 
     name: str
     sides: tuple[Side, ...]
@@ -47,13 +47,13 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
         return "pass" if self.met else "LOSS"
 
 
-def say(text: str) -> None:
-    """Progress goes to stderr: stdout has the table alone."""
+def log(text: str) -> None:
+    """Print progress to stderr: stdout holds only the table."""
     print(text, file=sys.stderr, flush=True)
 
 
-def show(rows: Sequence[Row]) -> str:
-    """The table, one line a row and one line a side."""
+def format_table(rows: Sequence[Row]) -> str:
+    """The table: one line per row and one per side."""
     lines = [f"{'benchmark':<58} {'figure':>12} {'bound':>10}  verdict"]
     for row in rows:
         bound = "" if row.bound is None else f"{'>=' if row.at_least else '<='} {row.bound:g}"

@@ -1,4 +1,4 @@
-"""`geminids usage` beside `ccusage`: the same session files, the same tokens, the time of a whole call."""
+"""`geminids usage` compared with `ccusage`: same session files, same tokens, whole calls."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.table import Row, Side, median, say
+from benchmarks.table import Row, Side, log, median
 from benchmarks.usage_corpus import make_corpus
 
 __all__ = ["run"]
@@ -23,10 +23,10 @@ _BOUND = 1.2
 def run(work: Path, *, quick: bool) -> list[Row]:
     sessions = 100 if quick else 400
     if not (_ROOT / _CCUSAGE).exists():
-        say("  fetching ccusage")
+        log("  installing ccusage")
         subprocess.run(["make", "-s", ".referees/ccusage/ready"], cwd=_ROOT, check=True, timeout=600)
     size = make_corpus(work / ".gemini", sessions=sessions, size=440_000)
-    # Its program by itself: the script that starts it would cost it the start of Node.
+    # Run the binary of ccusage directly: its start script would add the start of Node.
     commands = {
         "ccusage 20.0.24, gemini daily --json --offline": [
             str(_ROOT / _CCUSAGE),
@@ -38,21 +38,21 @@ def run(work: Path, *, quick: bool) -> list[Row]:
     for name in ("GEMINI_CLI_HOME", "GEMINI_CLI_GEMINIDS_SOURCE", "GEMINI_DATA_DIR"):
         environ.pop(name, None)
     figures: dict[str, list[float]] = {name: [] for name in commands}
-    told: dict[str, Any] = {}
-    for lap in range(4 if quick else 10):
+    reports: dict[str, Any] = {}
+    for number in range(4 if quick else 10):
         for name, command in commands.items():
             began = time.perf_counter()
             ran = subprocess.run(command, env=environ, check=True, capture_output=True, timeout=60)
-            if lap:  # in the first, files are read from the disk and list prices looked up, to be remembered
+            if number:  # the first round reads files from the disk and fills the price cache
                 figures[name].append((time.perf_counter() - began) * 1000)
-            told[name] = json.loads(ran.stdout)
-    theirs, ours = told.values()
-    assert ours["total"]["total"] == theirs["totals"]["totalTokens"], "they do not count the same"
-    sides = tuple(Side(name, "ms", tuple(found)) for name, found in figures.items())
+            reports[name] = json.loads(ran.stdout)
+    theirs, ours = reports.values()
+    assert ours["total"]["total"] == theirs["totals"]["totalTokens"], "the totals differ"
+    sides = tuple(Side(name, "ms", tuple(times)) for name, times in figures.items())
     ratio = median(sides[1].figures) / median(sides[0].figures)
     return [
         Row(
-            name=f"usage of {sessions} sessions, {size / 1e6:.0f} MB, against ccusage",
+            name=f"usage of {sessions} sessions, {size / 1e6:.0f} MB, vs. ccusage",
             sides=sides,
             figure=ratio,
             shown=f"{ratio:.2f} x",

@@ -1,4 +1,4 @@
-"""The warm lane: a turn beside a bare loop, beside plain `gemini` and beside acpx; the memory of thirty chats."""
+"""The warm transport: turns compared with a bare loop, `gemini` and acpx; memory of 30 chats."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from benchmarks import warm_memory, warm_shell, warm_turn
 from benchmarks.start import User
-from benchmarks.table import Row, say
+from benchmarks.table import Row, log
 from benchmarks.warm_model import model
 
 __all__ = ["run"]
@@ -18,7 +18,7 @@ __all__ = ["run"]
 
 def run(work: Path, *, quick: bool) -> list[Row]:
     if not shutil.which("node"):
-        say("  skipped: plain gemini needs a Node on PATH, and there is none")
+        log("  skipped: plain gemini needs a Node on PATH")
         return []
     with model() as env:
         user = User(work, env)
@@ -32,7 +32,7 @@ def run(work: Path, *, quick: bool) -> list[Row]:
 
 @contextmanager
 def _home(root: Path) -> Iterator[None]:
-    """Our own folders in the bench's: what is warm already on this machine is left alone."""
+    """Set GEMINIDS_HOME to `root`, so that warm processes of the user are not used."""
     before = os.environ.get("GEMINIDS_HOME")
     os.environ["GEMINIDS_HOME"] = str(root)
     try:

@@ -1,4 +1,4 @@
-"""acpx, another warm client: fetched into a folder of its own, and used from a shell as its users do."""
+"""acpx, another warm client: installed in its own folder, called from a shell as its users do."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.start import PROMPT, User
-from benchmarks.table import say
+from benchmarks.table import log
 from benchmarks.warm_model import ANSWER
 from geminids.config.paths import Places
 from geminids.errors import GeminidsError
@@ -19,65 +19,65 @@ from geminids.gemini.locate.node import Node, managed_nodes
 __all__ = ["ACPX", "Acpx", "find_acpx"]
 
 ACPX = "acpx 0.19.1"
-# It asks for 22.13: below that it does not start.
+# It needs 22.13; it does not start below that.
 _OLDEST_NODE = 22
-# A named one, as all sides have: its default would ask a router before each answer. It takes only those that the
-# CLI lists, and the scripted model is as fast by every name.
+# Name a model, as all sides do: with the default, the CLI asks a router before each answer. acpx
+# accepts only models that the CLI lists; the scripted model is equally fast under every name.
 _MODEL = "gemini-2.5-pro"
 
 
 def find_acpx(user: User) -> Acpx | str:
-    """acpx with a session, fetched where it is not there yet; else one sentence that says why not."""
+    """acpx with an open session, installed if necessary; or a sentence that says why not."""
     nodes = [node for node in managed_nodes(user.installs) if int(node.version.split(".")[0]) >= _OLDEST_NODE]
     if not nodes:
-        return f"{ACPX} needs Node {_OLDEST_NODE}, and there is no managed one"
+        return f"{ACPX} needs a managed Node {_OLDEST_NODE} or newer"
     try:
-        acpx = Acpx(user, nodes[0], _fetched(user.installs, nodes[0]))
+        acpx = Acpx(user, nodes[0], _install(user.installs, nodes[0]))
         acpx.open()
     except (GeminidsError, OSError) as error:
-        return f"{ACPX} cannot be had: {' '.join(str(error).split())}"
+        return f"{ACPX} cannot be installed: {' '.join(str(error).split())}"
     return acpx
 
 
-def _fetched(places: Places, node: Node) -> Path:
+def _install(places: Places, node: Node) -> Path:
     into = places.root / "benchmarks" / ACPX.replace(" ", "-")
     if not into.is_dir():
-        say(f"  fetching {ACPX}")
+        log(f"  installing {ACPX}")
         into.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=into.parent) as folder:
-            aside = Path(folder, "acpx")
-            aside.mkdir()
-            flags = ("--ignore-scripts", "--no-audit", "--no-fund", f"--prefix={aside}")
+            draft = Path(folder, "acpx")
+            draft.mkdir()
+            flags = ("--ignore-scripts", "--no-audit", "--no-fund", f"--prefix={draft}")
             npm = npm_for(node, Path(folder), os.environ)
             npm.run("install", *flags, ACPX.replace(" ", "@"), timeout=600)
-            shutil.move(aside, into)
+            shutil.move(draft, into)
     return into / "node_modules" / "acpx" / "dist" / "cli.js"
 
 
 class Acpx:
-    """A session of acpx, whose process stays between prompts. Its gemini is the one on PATH."""
+    """A session of acpx. Its process keeps running between prompts; it uses the gemini on PATH."""
 
     def __init__(self, user: User, node: Node, script: Path) -> None:
-        self.name = f"{ACPX}, in a session that is there, Node {node.version}"
+        self.name = f"{ACPX}, in an open session, Node {node.version}"
         self._user = user
         path = (str(node.path.parent), str(user.gemini.parent), user.env["PATH"])
         self._env = {**user.env, "PATH": os.pathsep.join(path)}
         self._argv = (str(node.path), str(script), "--format=quiet", f"--model={_MODEL}", "gemini")
 
     def open(self) -> None:
-        """A session; the first prompt starts the process that stays."""
+        """Create a session; the first prompt starts its process."""
         self._run("sessions", "new")
 
     def prompt(self) -> None:
-        said = self._run(PROMPT)
-        assert said.strip() == ANSWER, said
+        answer = self._run(PROMPT)
+        assert answer.strip() == ANSWER, answer
 
     def close(self) -> None:
         self._run("sessions", "close")
 
-    def _run(self, *words: str) -> str:
+    def _run(self, *args: str) -> str:
         done = subprocess.run(
-            (*self._argv, *words),
+            (*self._argv, *args),
             cwd=self._user.cwd,
             env=self._env,
             stdin=subprocess.DEVNULL,
@@ -86,5 +86,5 @@ class Acpx:
             timeout=120,
         )
         if done.returncode != 0:
-            raise GeminidsError(f"{words[0]}: {(done.stderr or done.stdout).strip()}")
+            raise GeminidsError(f"{args[0]}: {(done.stderr or done.stdout).strip()}")
         return done.stdout

@@ -1,6 +1,6 @@
-"""What thirty chats cost in memory: the warm process that holds them, and the host.
+"""The memory of thirty chats: in the warm process and in the host.
 
-python -m benchmarks.warm_memory FOLDER ENVIRONMENT   one measurement, in a process of its own
+python -m benchmarks.warm_memory FOLDER ENVIRONMENT   one measurement, in its own process
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 import anyio
 
 from benchmarks.start import MODEL, PROMPT, RELEASE
-from benchmarks.table import Row, Side, say
+from benchmarks.table import Row, Side, log
 from benchmarks.warm_model import RAN, SHELL_PROMPT
 from geminids.events.model import Choice, PermissionAsked
 from geminids.warm.chat import Chat
@@ -32,30 +32,30 @@ _MEGABYTE = 1_000_000
 
 def run(cwd: Path, env: Mapping[str, str], *, quick: bool) -> list[Row]:
     rounds = 1 if quick else 3
-    found = []
+    results = []
     for number in range(rounds):
-        say(f"  memory, round {number + 1} of {rounds}")
-        found.append(_worker(cwd, env))
-    held, shell, host, ending = (
-        Side(name, unit, tuple(one[key] for one in found))
+        log(f"  memory, round {number + 1} of {rounds}")
+        results.append(_worker(cwd, env))
+    warm, shell, host, closing = (
+        Side(name, unit, tuple(figures[key] for figures in results))
         for key, name, unit in (
-            ("held", "the warm process", "MB"),
-            ("shell", "the warm process, which has loaded its shell parser", "MB"),
-            ("host", "growth of the host", "kB"),
-            ("ending", "the process gone, with all that it had started", "ms"),
+            ("warm", "the warm process", "MB"),
+            ("shell", "the warm process with its shell parser loaded", "MB"),
+            ("host", "memory growth of the host", "kB"),
+            ("closing", "until the process and its children are gone", "ms"),
         )
     )
     return [
         Row(
             name=f"{_CHATS} chats of {_TURNS} turns in one process, resident MB",
-            sides=(held,),
-            figure=held.median,
-            shown=f"{held.median:.0f}",
+            sides=(warm,),
+            figure=warm.median,
+            shown=f"{warm.median:.0f}",
             bound=350,
         ),
-        _shown("... after one of them has run a command, MB", shell),
-        _shown("... a chat with its turns in the host's memory, kB", host),
-        _shown("... the end of the pool, ms", ending),
+        _shown("... after one of them ran a command, MB", shell),
+        _shown("... host memory per chat, kB", host),
+        _shown("... closing the pool, ms", closing),
     ]
 
 
@@ -68,15 +68,15 @@ def _worker(cwd: Path, env: Mapping[str, str]) -> dict[str, float]:
     done = subprocess.run(argv, capture_output=True, text=True, timeout=300)
     if done.returncode != 0:
         raise SystemExit(f"benchmarks.warm_memory failed:\n{done.stderr}")
-    found: dict[str, float] = json.loads(done.stdout)
-    return found
+    figures: dict[str, float] = json.loads(done.stdout)
+    return figures
 
 
 async def _measure(cwd: str, env: dict[str, str]) -> dict[str, float]:
     import psutil
 
     async with _pool(cwd, env) as pool, pool.chat() as chat:
-        await _turns(chat)  # what the host imports once is no chat's cost
+        await _turns(chat)  # not counted: imports of the host
     host = psutil.Process()
     before = host.memory_info().rss
     async with _pool(cwd, env) as pool, AsyncExitStack() as chats:
@@ -88,14 +88,14 @@ async def _measure(cwd: str, env: dict[str, str]) -> dict[str, float]:
         assert (process.chats, process.turns) == (_CHATS, _CHATS * _TURNS)
         grown = host.memory_info().rss - before
         (await opened[0].ask(SHELL_PROMPT)).raise_for_failure()
-        os.unlink(os.path.join(cwd, RAN))  # it has run
+        os.unlink(os.path.join(cwd, RAN))  # raises if the command did not run
         (after,) = pool.status()
         began = time.perf_counter()
     return {
-        "held": process.memory / _MEGABYTE,
+        "warm": process.memory / _MEGABYTE,
         "shell": after.memory / _MEGABYTE,
         "host": grown / _CHATS / 1000,
-        "ending": (time.perf_counter() - began) * 1000,
+        "closing": (time.perf_counter() - began) * 1000,
     }
 
 

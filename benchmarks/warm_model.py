@@ -1,4 +1,4 @@
-"""The scripted model in a process of its own, so that it takes no time of the host's interpreter. It answers at once.
+"""A scripted model that answers at once, in its own process: it takes no time of the host.
 
 python -m benchmarks.warm_model   prints the CLI's environment, and serves until its stdin is closed
 """
@@ -17,14 +17,14 @@ __all__ = ["ANSWER", "RAN", "SHELL_PROMPT", "model"]
 
 SHELL_PROMPT = "Run a command."
 RAN = "ran"
-"""The file that the command makes."""
+"""The file that the command creates."""
 _PIECES = ["Hello! ", "This is ", "an answer ", "in a few ", "pieces."]
 ANSWER = "".join(_PIECES)
 
 
 @contextmanager
 def model() -> Iterator[dict[str, str]]:
-    """The environment in which a CLI reaches it."""
+    """Start the model; yields the environment of a CLI that uses it."""
     argv = [sys.executable, "-m", "benchmarks.warm_model"]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as served:
         assert served.stdin and served.stdout
@@ -40,8 +40,8 @@ _COMMAND = Reply(calls=[Call("run_shell_command", {"command": f"touch {RAN}"})])
 def _answer(request: Request) -> Reply | None:
     if request.method != "stream":
         return None
-    asks = any(SHELL_PROMPT in part.get("text", "") for part in request.contents[-1]["parts"])
-    return _COMMAND if asks else _HELLO
+    wants_command = any(SHELL_PROMPT in part.get("text", "") for part in request.contents[-1]["parts"])
+    return _COMMAND if wants_command else _HELLO
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A warm answer beside plain `gemini`: the second turn of a chat, and `geminids run --warm` from a shell."""
+"""The second turn of a chat, and `geminids run --warm`, compared with plain `gemini`."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from contextlib import ExitStack
 import anyio
 
 from benchmarks.start import COMMAND, MODEL, PROMPT, RELEASE, User
-from benchmarks.table import Row, Side, say
+from benchmarks.table import Row, Side, log
 from benchmarks.warm_acpx import ACPX, Acpx, find_acpx
 from geminids.warm.pool import Pool
 
 __all__ = ["run"]
 
-_PLAIN = f"gemini {RELEASE}, Node of PATH"
+_PLAIN = f"gemini {RELEASE}, Node on PATH"
 
 
 def run(user: User, *, quick: bool) -> list[Row]:
@@ -28,17 +28,17 @@ def run(user: User, *, quick: bool) -> list[Row]:
         acpx = find_acpx(user)
         if isinstance(acpx, Acpx):
             after.callback(acpx.close)
-        found = anyio.run(_measure, user, acpx, rounds)
-        # All of them were warm, not only asked to be.
+        times = anyio.run(_measure, user, acpx, rounds)
+        # Make sure that every run was really warm.
         served = json.loads(_warm(user, "status", "--json"))["served"]
         assert served == rounds + 1, f"{served} of {rounds + 1} runs were warm"
-    return _rows(found, acpx)
+    return _rows(times, acpx)
 
 
-def _warm(user: User, *words: str) -> str:
+def _warm(user: User, *args: str) -> str:
     env = {**user.env, "GEMINIDS_HOME": str(user.managed.root)}
     return subprocess.run(
-        [str(COMMAND), "warm", *words], env=env, capture_output=True, text=True, check=True
+        [str(COMMAND), "warm", *args], env=env, capture_output=True, text=True, check=True
     ).stdout
 
 
@@ -49,16 +49,16 @@ async def _measure(user: User, acpx: Acpx | str, rounds: int) -> dict[str, tuple
     }
     if isinstance(acpx, Acpx):
         sides["acpx"] = acpx.prompt
-    found: dict[str, list[float]] = {name: [] for name in (*sides, "second turn")}
+    times: dict[str, list[float]] = {name: [] for name in (*sides, "second turn")}
     async with Pool(gemini=RELEASE, model=MODEL, cwd=str(user.cwd), env=user.env) as pool:
         for number in range(rounds + 1):
-            say(f"  from a shell, round {number} of {rounds}" if number else "  from a shell, warming up")
+            log(f"  from a shell, round {number} of {rounds}" if number else "  from a shell, warming up")
             for name, side in sides.items():
                 began = time.perf_counter()
-                side()  # blocks the event loop, which has nothing to do meanwhile
-                found[name].append((time.perf_counter() - began) * 1000)
-            found["second turn"].append(await _second_turn(pool))
-    return {name: tuple(times[1:]) for name, times in found.items()}
+                side()  # blocks the event loop, which is idle meanwhile
+                times[name].append((time.perf_counter() - began) * 1000)
+            times["second turn"].append(await _second_turn(pool))
+    return {name: tuple(measured[1:]) for name, measured in times.items()}
 
 
 async def _second_turn(pool: Pool) -> float:
@@ -71,33 +71,33 @@ async def _second_turn(pool: Pool) -> float:
         return took * 1000
 
 
-def _rows(found: dict[str, tuple[float, ...]], acpx: Acpx | str) -> list[Row]:
-    plain = Side(_PLAIN, "ms", found["plain"])
-    second = Side("the second turn of a chat", "ms", found["second turn"])
-    ours = Side("geminids run --warm -o text, the second and later", "ms", found["run --warm"])
-    times = plain.median / second.median
+def _rows(times: dict[str, tuple[float, ...]], acpx: Acpx | str) -> list[Row]:
+    plain = Side(_PLAIN, "ms", times["plain"])
+    second = Side("the second turn of a chat", "ms", times["second turn"])
+    ours = Side("geminids run --warm -o text, the second and later", "ms", times["run --warm"])
+    speed_up = plain.median / second.median
     return [
         Row(
             name="the second turn of a chat, times faster than gemini",
             sides=(second, plain),
-            figure=times,
-            shown=f"{times:.0f} x",
+            figure=speed_up,
+            shown=f"{speed_up:.0f} x",
             bound=20,
             at_least=True,
         ),
-        _beside("geminids run --warm, beside gemini", ours, plain, 0.25),
-        _beside(
-            f"geminids run --warm, beside {ACPX}",
+        _compare("geminids run --warm, vs. gemini", ours, plain, 0.25),
+        _compare(
+            f"geminids run --warm, vs. {ACPX}",
             ours,
-            Side(acpx.name, "ms", found["acpx"]) if isinstance(acpx, Acpx) else acpx,
+            Side(acpx.name, "ms", times["acpx"]) if isinstance(acpx, Acpx) else acpx,
             0.35,
         ),
     ]
 
 
-def _beside(name: str, ours: Side, other: Side | str, bound: float) -> Row:
+def _compare(name: str, ours: Side, other: Side | str, bound: float) -> Row:
     if isinstance(other, str):
-        # What was not measured is not met.
+        # The other side was not measured: count the bound as missed.
         return Row(name=name, sides=(ours,), figure=math.inf, shown="not measured", bound=bound, note=other)
     ratio = ours.median / other.median
     return Row(name=name, sides=(ours, other), figure=ratio, shown=f"{ratio:.2f} x", bound=bound)

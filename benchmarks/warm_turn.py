@@ -1,4 +1,4 @@
-"""Turns of a chat beside a bare JSON-RPC loop: in one process, prompt by prompt, in sessions of the same length."""
+"""Turns of a chat compared with a bare JSON-RPC loop: same process, sessions of the same length."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import anyio
 import msgspec
 
 from benchmarks.start import MODEL, PROMPT, RELEASE
-from benchmarks.table import Row, Side, say
+from benchmarks.table import Row, Side, log
 from benchmarks.warm_model import ANSWER
 from geminids.process.child import Child
 from geminids.warm.chat import Chat
@@ -22,15 +22,15 @@ from geminids.warm.pool import Pool
 
 __all__ = ["run"]
 
-# A longer conversation makes the CLI slower: both sides begin anew after so many turns.
+# Turns per session. A longer conversation makes the CLI slower, so both sides then start a new one.
 _TURNS = 20
 
 
 class _Bare:
-    """As little as can speak ACP. It blocks the event loop, so that nobody else reads the pipes meanwhile."""
+    """A minimal ACP client. It blocks the event loop, so that nothing else reads the pipes."""
 
     def __init__(self, child: Child) -> None:
-        # The chat's own process: two processes are never equally warm.
+        # Use the chat's process: two processes are never equally warm.
         stdin, stdout = child._stdin, child._stdout
         assert stdin is not None and stdout is not None
         self._stdin, self._stdout = stdin, stdout
@@ -49,18 +49,20 @@ class _Bare:
         """The text of the answer."""
         blocks = [{"type": "text", "text": text}]
         _, updates = self._call("session/prompt", {"sessionId": session, "prompt": blocks})
-        said = (one["params"]["update"] for one in updates)
+        contents = (message["params"]["update"] for message in updates)
         return "".join(
-            one["content"]["text"] for one in said if one["sessionUpdate"] == "agent_message_chunk"
+            update["content"]["text"]
+            for update in contents
+            if update["sessionUpdate"] == "agent_message_chunk"
         )
 
     def _call(self, method: str, params: dict[str, Any]) -> tuple[Any, list[Any]]:
         self._number += 1
-        own = f"bare-{self._number}"
-        request = {"jsonrpc": "2.0", "id": own, "method": method, "params": params}
+        request_id = f"bare-{self._number}"
+        request = {"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}
         os.write(self._stdin, msgspec.json.encode(request) + b"\n")
         answer, updates = None, []
-        # To the end of a line: what is left in the pipe is for the other reader.
+        # Read complete lines only: the rest of the pipe is for the other reader.
         while answer is None or self._rest:
             self._ready.poll()
             *lines, self._rest = (self._rest + os.read(self._stdout, 65536)).split(b"\n")
@@ -68,17 +70,17 @@ class _Bare:
                 message = msgspec.json.decode(line)
                 if "method" in message:
                     updates.append(message)
-                elif message["id"] == own:
+                elif message["id"] == request_id:
                     answer = message["result"]
         return answer, updates
 
 
-class _Found(msgspec.Struct):
-    """Milliseconds; `own` is the processor time of the host in a turn of ours."""
+class _Times(msgspec.Struct):
+    """Milliseconds; `cpu` is the processor time of the host in a turn of `chat.ask`."""
 
     bare: list[float] = []
     ours: list[float] = []
-    own: list[float] = []
+    cpu: list[float] = []
     opening: list[float] = []
     first: list[float] = []
     closing: list[float] = []
@@ -89,25 +91,25 @@ def run(cwd: Path, env: Mapping[str, str], *, quick: bool) -> list[Row]:
     return _rows(anyio.run(_measure, str(cwd), dict(env), rounds))
 
 
-async def _measure(cwd: str, env: dict[str, str], rounds: int) -> _Found:
-    found = _Found()
+async def _measure(cwd: str, env: dict[str, str], rounds: int) -> _Times:
+    times = _Times()
     async with Pool(gemini=RELEASE, model=MODEL, cwd=cwd, env=env) as pool:
         async with pool.chat() as chat:
-            await _turn(chat, _Found())  # the first prompt of a process loads more of the CLI
+            await _turn(chat, _Times())  # not counted: the first prompt loads more of the CLI
         for number in range(rounds):
-            say(f"  turns, round {number + 1} of {rounds}")
+            log(f"  turns, round {number + 1} of {rounds}")
             began = time.perf_counter()
             async with pool.chat() as chat:
-                found.opening.append(_ms(began))
-                await _round(chat, cwd, found)
+                times.opening.append(_ms(began))
+                await _round(chat, cwd, times)
                 began = time.perf_counter()
-            found.closing.append(_ms(began))
-        # None of them went to another process, or took the other lane.
-        assert [one.turns for one in pool.status()] == [1 + rounds * _TURNS]
-    return found
+            times.closing.append(_ms(began))
+        # All turns ran in one process, and none was headless.
+        assert [process.turns for process in pool.status()] == [1 + rounds * _TURNS]
+    return times
 
 
-async def _round(chat: Chat, cwd: str, found: _Found) -> None:
+async def _round(chat: Chat, cwd: str, times: _Times) -> None:
     process = chat._conversation.process
     assert process is not None and process._child is not None
     bare = _Bare(process._child)
@@ -115,25 +117,25 @@ async def _round(chat: Chat, cwd: str, found: _Found) -> None:
     for number in range(_TURNS):
         for ours in (True, False) if number % 2 else (False, True):
             if ours:
-                await _turn(chat, found)
+                await _turn(chat, times)
             else:
                 began = time.perf_counter()
-                said = bare.prompt(session, PROMPT)
-                found.bare.append(_ms(began))
-                assert said == ANSWER
-                await anyio.lowlevel.checkpoint()  # what fell due while the loop was blocked
+                answer = bare.prompt(session, PROMPT)
+                times.bare.append(_ms(began))
+                assert answer == ANSWER
+                await anyio.lowlevel.checkpoint()  # run the tasks that waited
         if not number:
-            # Before any answer there is more to do, for both: shown, and not counted.
-            found.first.append(found.ours.pop())
-            found.bare.pop()
-            found.own.pop()
+            # The first turn of a session has more to do, for both sides: report it separately.
+            times.first.append(times.ours.pop())
+            times.bare.pop()
+            times.cpu.pop()
 
 
-async def _turn(chat: Chat, found: _Found) -> None:
+async def _turn(chat: Chat, times: _Times) -> None:
     cpu, began = time.process_time(), time.perf_counter()
     result = await chat.ask(PROMPT)
-    found.ours.append(_ms(began))
-    found.own.append((time.process_time() - cpu) * 1000)
+    times.ours.append(_ms(began))
+    times.cpu.append((time.process_time() - cpu) * 1000)
     assert result.ok and result.text == ANSWER, result
 
 
@@ -141,47 +143,47 @@ def _ms(since: float) -> float:
     return (time.perf_counter() - since) * 1000
 
 
-def _rows(found: _Found) -> list[Row]:
-    bare, ours, own = (
+def _rows(times: _Times) -> list[Row]:
+    bare, ours, cpu = (
         _micro(name, figures)
         for name, figures in (
-            ("a bare JSON-RPC loop, blocking, in the same process", found.bare),
-            ("chat.ask", found.ours),
-            ("... processor time of the host", found.own),
+            ("a bare JSON-RPC loop, blocking, in the same process", times.bare),
+            ("chat.ask", times.ours),
+            ("... processor time of the host", times.cpu),
         )
     )
-    slower = (ours.median - bare.median) / 1000
-    tails = [quantiles(side.figures, n=20)[-1] / 1000 for side in (ours, bare)]
-    tail = tails[0] - tails[1]
+    added = (ours.median - bare.median) / 1000
+    p95 = [quantiles(side.figures, n=20)[-1] / 1000 for side in (ours, bare)]
+    added_p95 = p95[0] - p95[1]
     return [
         Row(
-            name="a warm turn, ms over a bare JSON-RPC loop, median",
-            sides=(ours, bare, own),
-            figure=slower,
-            shown=f"{slower:.2f}",
+            name="a warm turn, ms more than a bare JSON-RPC loop, median",
+            sides=(ours, bare, cpu),
+            figure=added,
+            shown=f"{added:.2f}",
             bound=3,
         ),
         Row(
             name="... at the 95th percentile",
             sides=(),
-            figure=tail,
-            shown=f"{tail:.2f}",
+            figure=added_p95,
+            shown=f"{added_p95:.2f}",
             bound=5,
-            note=f"chat.ask {tails[0]:.1f} ms, the bare loop {tails[1]:.1f} ms",
+            note=f"chat.ask {p95[0]:.1f} ms, the bare loop {p95[1]:.1f} ms",
         ),
         *(
             _shown(name, figures)
             for name, figures in (
-                ("opening a chat in a warm process, ms", found.opening),
-                ("... its first turn, ms", found.first),
-                ("... closing it, ms", found.closing),
+                ("opening a chat in a warm process, ms", times.opening),
+                ("... its first turn, ms", times.first),
+                ("... closing it, ms", times.closing),
             )
         ),
     ]
 
 
 def _micro(name: str, figures: list[float]) -> Side:
-    return Side(name, "µs", tuple(one * 1000 for one in figures))
+    return Side(name, "µs", tuple(figure * 1000 for figure in figures))
 
 
 def _shown(name: str, figures: list[float]) -> Row:

@@ -1,4 +1,4 @@
-"""One measurement in a process of its own, so that its memory is its own: prints one line of JSON.
+"""One measurement in its own process, so that its memory can be measured: prints one line of JSON.
 
 python -m benchmarks.worker geminids|lrilai FOLDER SCRIPT WARM_UP_SCRIPT
 """
@@ -15,7 +15,7 @@ import anyio
 
 
 async def geminids(script: str, folder: str) -> int:
-    """Every event of a run, to its `Finished` and the end of its block."""
+    """Read every event of a run, up to `Finished` and the end of the `async with` block."""
     import geminids as ours
 
     count = 0
@@ -27,7 +27,7 @@ async def geminids(script: str, folder: str) -> int:
 
 
 async def lrilai(script: str, folder: str) -> int:
-    """Every chunk of a query, to its `result`: what the library does after that is not counted against it."""
+    """Read every chunk of a query, up to `result`: the library's work after that is not counted."""
     import gemini_sdk
 
     count = 0
@@ -39,7 +39,7 @@ async def lrilai(script: str, folder: str) -> int:
 
 
 def peak() -> int:
-    """VmHWM where there is one: ru_maxrss of a process begins with that of whoever forked it."""
+    """Peak memory in bytes. Prefers VmHWM: ru_maxrss starts at the value of the parent."""
     try:
         with open("/proc/self/status") as status:
             return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM"))
@@ -53,7 +53,7 @@ async def measure(side: Any, script: str, warm_up: str, folder: str) -> dict[str
     import psutil
 
     await side(warm_up, folder)
-    # The price list is loaded once in a process, in a thread: 20 MB that do not grow with the events.
+    # A thread loads the price list once per process: 20 MB that do not grow with the events.
     for thread in threading.enumerate():
         if thread.name == "geminids-prices":
             thread.join()

@@ -8,7 +8,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from geminids import Options
@@ -22,47 +21,39 @@ def _chat(*flags: str, **how: Any) -> subprocess.CompletedProcess[str]:
 
 
 def test_help_has_the_flags_that_make_sense() -> None:
-    """Those of a run, without those of a process of its own."""
-    told = _chat("--help").stdout
-    assert all(
-        flag in told
-        for flag in (
-            "--model",
-            "--approval",
-            "--deny",
-            "--resume",
-            "--continue",
-            "--json",
-            "--retries",
-            "--fallback",
-        )
+    """The flags of a run, without those of one process or one prompt."""
+    help_text = _chat("--help").stdout
+    of_chats = (
+        "--model",
+        "--approval",
+        "--deny",
+        "--resume",
+        "--continue",
+        "--json",
+        "--retries",
+        "--fallback",
     )
-    runs = (
-        "--session-id",
-        "--telemetry",
-        "--dry-run",
-        "--save-events",
-        "--schema",
-    )
-    assert not any(flag in told for flag in runs)
+    of_runs = ("--session-id", "--telemetry", "--dry-run", "--save-events", "--schema")
+    assert [flag for flag in of_chats if flag not in help_text] == []
+    assert [flag for flag in of_runs if flag in help_text] == []
 
 
 def test_what_is_configured_for_runs_is_no_hindrance(
     stand_in: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Options of a run in a configuration file do not keep anybody from a chat."""
+    """A chat ignores `schema` in a configuration, and keeps `retries` and `fallback_models`."""
     monkeypatch.setenv("GEMINI_CLI_PATH", stand_in("").gemini)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path / "work")
-    kept = Options(retries=3, fallback_models=("flash",), model="pro")
-    options = msgspec.structs.replace(kept, schema="true", schema_tries=1)
-    assert chat._checked(options, asks=False) == (kept, None)
+    options = Options(retries=3, schema="true", schema_tries=1, fallback_models=("flash",), model="pro")
+    expected = Options(retries=3, fallback_models=("flash",), model="pro")
+    assert chat._check_options(options, asks=False) == (expected, None)
 
 
 @pytest.mark.parametrize(
     ("flags", "code", "told"),
     [
-        (("--continue", "--resume", "latest"), 2, "cannot both be given"),
+        (("--continue", "--resume", "latest"), 2, "cannot be used together"),
         (("--approval", "wild"), 2, "approval: is 'wild'"),
         (("--gemini", "/nonesuch/gemini"), 127, "cli_missing"),
     ],

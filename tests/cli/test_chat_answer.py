@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from geminids.cli.shared.keys import answered_by_key
+from geminids.cli.shared.keys import ask_for_key
 from geminids.events.model import PermissionAsked
 from geminids.views.terminal.chat import ChatView
 from geminids.warm.permissions.decide import Said
@@ -32,7 +32,7 @@ class Person:
         pressing = threading.Thread(target=self._press, args=keys)
         until = time.monotonic() + 20
         pressing.start()
-        said = answered_by_key(view, asked, self.slave, lambda: time.monotonic() < until, lambda: "because")
+        said = ask_for_key(view, asked, self.slave, lambda: time.monotonic() < until, lambda: "because")
         pressing.join()
         return said
 
@@ -57,8 +57,8 @@ def person() -> Iterator[Person]:
     [
         ([b"y"], Said("allow", "person")),
         ([b"a"], Said("allow_always", "person")),
-        ([b"n"], Said("deny", "person", "the person said no")),
-        ([b"\n"], Said("deny", "person", "the person said no")),
+        ([b"n"], Said("deny", "person", "the user answered no")),
+        ([b"\n"], Said("deny", "person", "the user answered no")),
         ([b"r"], Said("deny", "person", "because")),
         ([b"\x1b[A", b"yn", b"yes\n"], Said("allow", "person")),
     ],
@@ -71,7 +71,7 @@ def test_keys_that_are_answers(person: Person, keys: list[bytes], said: Said) ->
 def test_always_where_it_is_not_offered(person: Person) -> None:
     """The key does nothing."""
     said = person.answers(b"a", b"n", options=("allow", "deny"))
-    assert said == Said("deny", "person", "the person said no")
+    assert said == Said("deny", "person", "the user answered no")
 
 
 def test_a_long_question_can_be_seen_in_full(person: Person) -> None:
@@ -85,4 +85,4 @@ def test_a_question_that_nobody_waits_for(person: Person) -> None:
     """It is left without an answer."""
     asked = PermissionAsked(at=0, seq=0, attempt=1, turn=1, id="t", tool="x", kind="other", title="it")
     view = ChatView(person.shown, terminal=False)
-    assert answered_by_key(view, asked, person.slave, lambda: False) is None
+    assert ask_for_key(view, asked, person.slave, lambda: False) is None

@@ -24,7 +24,7 @@ def _told(commands: Commands, line: str) -> str:
 @pytest.mark.parametrize("word", ["/nonesuch", "/help2", "/do_help", "/__init__", "/é"])
 def test_an_unknown_word_gets_one_line_with_the_next_step(commands: Commands, word: str) -> None:
     """Which says how to list the commands, and how to send it."""
-    assert _told(commands, f"{word} more") == f"{word} is no command here: /help lists them, /{word} sends it"
+    assert _told(commands, f"{word} more") == f"unknown command {word}; see /help, or send it with /{word}"
 
 
 @pytest.mark.parametrize(
@@ -32,11 +32,11 @@ def test_an_unknown_word_gets_one_line_with_the_next_step(commands: Commands, wo
     [
         ("/model", "model: flash"),
         ("/mode", "mode: plan"),
-        ("/mode wild", "wild is no mode. There are default, auto_edit, yolo, plan."),
+        ("/mode wild", "unknown mode wild. Use one of default, auto_edit, yolo, plan."),
         ("/cost", "no tokens yet: nothing was answered"),
         ("/thoughts", "no thoughts: the model reported none"),
-        ("/session", "no session yet: nothing was answered"),
-        ("/save", "there is nothing to save yet. Say something first."),
+        ("/session", "no session yet: send a prompt first"),
+        ("/save", "there is nothing to save yet. Send a prompt first."),
     ],
 )
 def test_before_the_first_turn(commands: Commands, line: str, told: str) -> None:

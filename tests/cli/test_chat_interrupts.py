@@ -13,7 +13,7 @@ def test_signals_wait_during_a_turn_and_raise_at_the_prompt() -> None:
     """Nothing is torn apart in the middle; at the prompt there is nothing to tear."""
     interrupts = Interrupts()
     before = signal.getsignal(signal.SIGINT)
-    with interrupts.heeded():
+    with interrupts.handled():
         signal.raise_signal(signal.SIGINT)
         assert interrupts.waiting
         assert interrupts.take() == signal.SIGINT
@@ -33,7 +33,7 @@ def test_a_signal_that_is_ignored_stays_ignored() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         interrupts = Interrupts()
-        with interrupts.heeded():
+        with interrupts.handled():
             signal.raise_signal(signal.SIGHUP)
             assert not interrupts.waiting
     finally:

@@ -29,13 +29,13 @@ def test_a_single_key_is_there_at_once(terminal: tuple[int, int]) -> None:
     """Without Enter and without an echo; the terminal is afterwards as it was."""
     master, slave = terminal
     before = _local(slave)
-    with chat_keys.unechoed(slave):
+    with chat_keys.no_echo(slave):
         with chat_keys.single_keys(slave):
             os.write(master, b"y")
-            assert chat_keys.pressed(slave, 5) == "y"
-            assert chat_keys.pressed(slave, 0) is None
+            assert chat_keys.read_keys(slave, 5) == "y"
+            assert chat_keys.read_keys(slave, 0) is None
         assert not _local(slave) & termios.ECHO
-        with chat_keys.editing(slave):
+        with chat_keys.line_editing(slave):
             assert _local(slave) & termios.ECHO
             assert _local(slave) & termios.ICANON
     assert _local(slave) == before
@@ -49,8 +49,8 @@ def test_what_was_typed_before_a_question_is_no_answer(terminal: tuple[int, int]
     master, slave = terminal
     with chat_keys.single_keys(slave):
         os.write(master, b"yay")
-        chat_keys.settled(slave, 0.05)
-        assert chat_keys.pressed(slave, 0) is None
+        chat_keys.wait_for_silence(slave, 0.05)
+        assert chat_keys.read_keys(slave, 0) is None
 
 
 def test_what_was_typed_can_be_forgotten(terminal: tuple[int, int]) -> None:
@@ -58,18 +58,18 @@ def test_what_was_typed_can_be_forgotten(terminal: tuple[int, int]) -> None:
     master, slave = terminal
     with chat_keys.single_keys(slave):
         os.write(master, b"es\n")
-        while chat_keys.pressed(slave, 0.01) is None:
+        while chat_keys.read_keys(slave, 0.01) is None:
             pass
         os.write(master, b"more\n")
-        chat_keys.forget_typed(slave)
-        assert chat_keys.pressed(slave, 0.05) is None
+        chat_keys.discard_input(slave)
+        assert chat_keys.read_keys(slave, 0.05) is None
 
 
 def test_a_terminal_that_is_gone() -> None:
     """No error: whoever reads next hears of it."""
     read, write = os.pipe()
     with chat_keys.single_keys(read):
-        chat_keys.forget_typed(read)
+        chat_keys.discard_input(read)
         os.close(write)
-        assert chat_keys.pressed(read, 1) == ""
+        assert chat_keys.read_keys(read, 1) == ""
     os.close(read)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from geminids.cli.chat.lines import History, joined
+from geminids.cli.chat.lines import History, read_prompt
 
 
 def test_history_outlives_a_chat(tmp_path: Path) -> None:
@@ -54,13 +54,13 @@ def test_a_prompt_that_ends_in_the_middle() -> None:
         except StopIteration:
             raise EOFError from None
 
-    assert joined(read) == "one"
+    assert read_prompt(read) == "one"
 
 
 _READS = """
 from pathlib import Path
-from geminids.cli.chat.lines import History, Typed
-print("read:", [Typed(History(Path("none"))).read()])
+from geminids.cli.chat.lines import History, PromptReader
+print("read:", [PromptReader(History(Path("none"))).read()])
 """
 
 

@@ -51,7 +51,7 @@ def test_pieces_of_messages() -> None:
     assert b"stream_event" not in plain
     refused = _convert(_TOOLS, "--to", "atif", "--partial")
     assert refused.returncode == 2
-    assert b"--partial goes with --to claude only" in refused.stderr
+    assert b"--partial works only with --to claude" in refused.stderr
 
 
 def test_what_the_cli_printed(tmp_path: Path) -> None:
@@ -85,8 +85,8 @@ def test_what_cannot_become_what() -> None:
     file, _ = session_of("0.61.0", "What is x?")
     session, run = _convert(file, "--to", "untether"), _convert(_TOOLS, "--to", "html")
     assert (session.returncode, run.returncode) == (2, 2)
-    assert b"is a session file: it can become atif, claude, claude-jsonl" in session.stderr
-    assert b"is a recorded run (events): it can become events, adapter" in run.stderr
+    assert b"is a session file; it can be converted to atif, claude, claude-jsonl" in session.stderr
+    assert b"is a recorded run (events); it can be converted to events, adapter" in run.stderr
 
 
 @pytest.mark.parametrize(
@@ -94,13 +94,13 @@ def test_what_cannot_become_what() -> None:
     [
         (
             b"# A page\n",
-            "is neither events of geminids, nor stream-json or json of Gemini CLI, nor a session file",
+            "is not a recorded run (events, stream-json or json) or a session file",
         ),
-        (b"", "is neither events of geminids"),
-        (b'{\n  "name": "a package"\n}\n', "is neither events of geminids"),
-        (gzip.compress(b"{}", mtime=0), "It is compressed: gzip -dc FILE |"),
-        ("{}".encode("utf-16"), "It is UTF-16"),
-        (None, "cannot be read: No such file or directory"),
+        (b"", "is not a recorded run (events, stream-json or json)"),
+        (b'{\n  "name": "a package"\n}\n', "is not a recorded run (events, stream-json or json)"),
+        (gzip.compress(b"{}", mtime=0), "The file is compressed. Try: gzip -dc FILE |"),
+        ("{}".encode("utf-16"), "The file is UTF-16"),
+        (None, "some.txt: No such file or directory"),
     ],
 )
 def test_a_file_that_is_none(tmp_path: Path, content: bytes | None, why: str) -> None:
@@ -125,8 +125,8 @@ def test_what_the_cli_reported(tmp_path: Path) -> None:
     assert record.decode(done.stdout).tool_calls == 6
     other, files = _convert(file, "--to", "atif"), _convert(file, "--to", "record", "--record-dir", tmp_path)
     assert (other.returncode, files.returncode) == (2, 2)
-    assert b"is a json report: it can become record." in other.stderr
-    assert b"--record-dir goes with recorded runs" in files.stderr
+    assert b"is a json report; it can be converted to record." in other.stderr
+    assert b"--record-dir works only with recorded runs" in files.stderr
     file.write_text('{"response": "hi", "stats": {}}')
     assert _convert(file, "--to", "record", "--strict").returncode == 3
 
@@ -134,9 +134,9 @@ def test_what_the_cli_reported(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("script", "code", "why"),
     [
-        ('"$@" >/dev/full', 1, "stdout cannot be written: No space left on device"),
+        ('"$@" >/dev/full', 1, "cannot write to stdout: No space left on device"),
         ('"$@" >&-', 2, "stdout is closed: name a file with --out"),
-        ('"$@" --out "$0/none/x"', 1, "cannot be written: No such file or directory"),
+        ('"$@" --out "$0/none/x"', 1, "none/x: No such file or directory"),
         ('"$@" | head -c 1 >/dev/null; exit ${PIPESTATUS[0]}', 141, ""),
     ],
 )
@@ -162,7 +162,7 @@ def test_a_file_that_cannot_be_read_on(tmp_path: Path) -> None:
     """It is named, and not the file that should have been written."""
     done = _convert("/proc/self/mem", "--to", "events", "--out", tmp_path / "x")
     assert done.returncode == 1
-    assert b"/proc/self/mem cannot be read: Input/output error" in done.stderr
+    assert b"cannot read /proc/self/mem: Input/output error" in done.stderr
     assert list(tmp_path.iterdir()) == []
 
 
@@ -174,7 +174,7 @@ def test_lines_that_are_left_out(tmp_path: Path) -> None:
     done = _convert(file, "--to", "events")
     assert done.returncode == 0
     assert done.stdout == b"".join(lines[:3])
-    assert b"no event, left out: line 4, 5, 6, 7, 8, ..." in done.stderr
+    assert b"skipped, not an event: line 4, 5, 6, 7, 8, ..." in done.stderr
 
 
 def test_a_strict_record(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import click
 import pytest
 
 from geminids.cli.commands.run import run
-from geminids.cli.shared.flags import given_by_flags
+from geminids.cli.shared.flags import parse_flags
 from geminids.config import load_options
 from geminids.config.fields import fields
 from geminids.options import CAPABILITIES, McpServer, Options, Permissions
@@ -19,7 +19,7 @@ from geminids.options import CAPABILITIES, McpServer, Options, Permissions
 
 def _options(*words: str) -> Options:
     with run.make_context("run", list(words)) as context:
-        return load_options(flags=given_by_flags(context.params), config=False, environ={}).options
+        return load_options(flags=parse_flags(context.params), config=False, environ={}).options
 
 
 def test_no_flag_is_the_default() -> None:
@@ -113,7 +113,7 @@ def test_every_field_but_one_can_be_given_by_a_flag() -> None:
 def test_a_switch_can_be_taken_back() -> None:
     """Where a file or a variable has switched it on."""
     with run.make_context("run", ["hi", "--no-offline"]) as context:
-        flags = given_by_flags(context.params)
+        flags = parse_flags(context.params)
     assert load_options(flags=flags, config=False, environ={"GEMINIDS_OFFLINE": "1"}).options.offline is False
 
 
@@ -125,7 +125,7 @@ def test_a_switch_can_be_taken_back() -> None:
         (("--env", "hunter2hunter2"), "--env takes NAME=VALUE"),
         (("--var", "=x"), "--var takes NAME=VALUE"),
         (("--mcp", "{"), "--mcp: the JSON is not JSON"),
-        (("--template", "@/no/such/file"), "--template: /no/such/file cannot be read"),
+        (("--template", "@/no/such/file"), "--template: cannot read /no/such/file"),
     ],
 )
 def test_what_no_field_could_tell_is_bad_usage(words: tuple[str, ...], told: str) -> None:

@@ -61,7 +61,7 @@ def test_a_run_without_events_has_no_files(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
     """Before the run begins."""
     (tmp_path / "file").write_text("")
-    with pytest.raises(GeminidsError, match="cannot be made"):
+    with pytest.raises(GeminidsError, match="cannot create"):
         RecordFiles(str(tmp_path / "file" / "x"))
 
 
@@ -75,7 +75,7 @@ def test_files_that_cannot_be_written_do_not_cost_the_record(
         files.feed((event,))
     record = decode(files.finish())
     assert (record.response, record.output_path) == ("It is plain: é ✓ 🙂.", None)
-    assert capsys.readouterr().err.count("no files of the record in") == 1
+    assert capsys.readouterr().err.count("cannot write the files of the record to") == 1
 
 
 def test_a_trajectory_that_cannot_be_written_is_told(
@@ -103,7 +103,7 @@ def test_a_full_disk_leaves_no_half_file(tmp_path: Path, allowed: int) -> None:
     done = subprocess.run(list(map(str, argv)), capture_output=True, timeout=60)
     record = decode(done.stdout)
     assert done.returncode == 0
-    assert b"in " + str(out).encode() + b": File too large" in done.stderr
+    assert b"to " + str(out).encode() + b": File too large" in done.stderr
     assert record.trajectory_path is None
     left = list(out.iterdir())
     assert [str(one) for one in left] == ([record.output_path] if record.output_path else [])
@@ -114,7 +114,7 @@ def test_a_full_disk_leaves_no_half_file(tmp_path: Path, allowed: int) -> None:
 def test_a_folder_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is an error before the run begins, not a sentence after it."""
     monkeypatch.setattr("os.access", lambda path, mode: False)
-    with pytest.raises(GeminidsError, match=r"cannot be written[^$]*another folder with --record-dir"):
+    with pytest.raises(GeminidsError, match=r"is not writable[^$]*another folder with --record-dir"):
         RecordFiles(str(tmp_path))
 
 
@@ -160,7 +160,7 @@ def test_only_a_record_has_files(tmp_path: Path, words: tuple[str, ...], flag: b
     """Another format with that flag is bad usage, before anything is done."""
     done = _geminids(*words, "--record-dir", tmp_path / "x")
     assert done.returncode == 2
-    assert b"--record-dir goes with " + flag + b" record only" in done.stderr
+    assert b"--record-dir works only with " + flag + b" record" in done.stderr
     assert not (tmp_path / "x").exists()
 
 

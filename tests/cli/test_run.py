@@ -171,9 +171,9 @@ def test_a_signal_ends_a_host_whose_reader_does_not_read(stand_in: Any) -> None:
     [
         ('"$@" hello >&-', 0, ""),
         ('"$@" - <&-', 2, "stdin is closed"),
-        ('"$@" hello >/dev/full', 1, "cannot be written: stdout: No space left"),
-        ('"$@" hello -o events >/dev/full', 1, "cannot be written: stdout: No space left"),
-        ('"$@" hello --save-events /dev/full', 1, "cannot be written: --save-events: No space left"),
+        ('"$@" hello >/dev/full', 1, "cannot write the output: stdout: No space left"),
+        ('"$@" hello -o events >/dev/full', 1, "cannot write the output: stdout: No space left"),
+        ('"$@" hello --save-events /dev/full', 1, "cannot write the output: --save-events: No space left"),
     ],
 )
 def test_closed_and_full_files_get_one_line(stand_in: Any, shell: str, code: int, told: str) -> None:

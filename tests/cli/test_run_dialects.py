@@ -82,7 +82,7 @@ def test_a_manner_that_the_format_has_not(stand_in: Any, words: tuple[str, ...])
     """It is refused before anything is started."""
     done = _run(_argv(stand_in("out(INIT + DONE)"), "hello", *words))
     assert (done.returncode, done.stdout) == (2, b"")
-    assert b"only." in done.stderr
+    assert b"works only with" in done.stderr
 
 
 def test_a_reader_that_goes_away(stand_in: Any) -> None:

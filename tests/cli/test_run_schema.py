@@ -52,7 +52,7 @@ def test_the_formats_that_have_a_place_for_it(stand_in: Any) -> None:
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (None, "cannot be read: No such file or directory"),
+        (None, "schema.json: No such file or directory"),
         (b"\xff\xfe\x00", "is not UTF-8"),
         (b"{", "schema: is not JSON"),
         (b'{"type": "nope"}', "schema: is no valid JSON Schema"),

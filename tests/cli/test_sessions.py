@@ -112,7 +112,7 @@ def test_list_of_other_folders(here: Here) -> None:
     """None of this one are none; `--all` shows them, with their folder."""
     other = here.root / "other"
     other.mkdir()
-    assert here.told("list", cwd=other).startswith("There are no sessions of ")
+    assert here.told("list", cwd=other).startswith("No sessions in ")
     assert here.told("list", "--json", cwd=other) == "[]\n"
     assert "FOLDER" in here.told("list", "--all", cwd=other)
     assert "Ask an agent." in here.told("list", "--cwd", str(here.cwd), cwd=other)
@@ -248,7 +248,7 @@ def test_a_file_that_cannot_be_written(here: Here) -> None:
     words = ("export", TALK, "--format", "html", "--force", "--out")
     assert "is not a file" in here.refused(1, *words, ".")
     assert "is not a file" in here.refused(1, *words, "/dev/null")
-    assert "cannot be written" in here.refused(1, *words, "no/such/talk.html")
+    assert "cannot write" in here.refused(1, *words, "no/such/talk.html")
     assert os.listdir(here.cwd) == []
 
 
@@ -308,7 +308,7 @@ def test_a_file_from_elsewhere_is_rescued_into_a_folder(here: Here) -> None:
         (("show", "deadbeef"), "Looked in "),
         (("show", "0e8b0bd5"), "Did you mean 0e8b0bd4-"),
         (("show", "./none.jsonl"), "there is no file"),
-        (("show", "./some.txt"), "would find no session in it"),
+        (("show", "./some.txt"), "would find no session in this file"),
         pytest.param(("show", "."), None, marks=pytest.mark.deep),
         pytest.param(("export", "/dev/null", "--format", "html"), "cannot be read", marks=pytest.mark.deep),
         (("rescue", "./some.txt"), "contains no message that can be resumed"),
@@ -318,7 +318,7 @@ def test_what_is_not_there(here: Here, words: tuple[str, ...], said: str | None)
     """Where it was looked for, what is alike, what to do."""
     (here.cwd / "some.txt").write_text("not a session\n")
     told = here.refused(2 if said is None else 1, *words)
-    assert (said or "a session is named by") in told
+    assert (said or "name a session by") in told
 
 
 def test_an_ambiguous_beginning(here: Here) -> None:

@@ -105,7 +105,7 @@ def test_list_without_a_cli(here: Here) -> None:
     _skill(here.home / ".gemini/skills/yours", "yours")
     ran = here.call("list", GEMINI_CLI_PATH="", PATH="/nonexistent")
     assert ran.returncode == 0 and "yours" in ran.stdout
-    assert "no Gemini CLI was found" in ran.stderr
+    assert "no Gemini CLI found" in ran.stderr
     assert here.call("list", "--gemini=0.0.1").returncode != 0
 
 
@@ -119,7 +119,7 @@ def test_a_hostile_description_does_not_steer_the_terminal(here: Here) -> None:
 def test_lint(here: Here) -> None:
     """Exit 0 where there are no errors, 1 where there are, 2 for a path that is none; each with place and rule."""
     good = _skill(here.root / "good", "good")
-    assert here.call("lint", str(good)).stdout == "nothing is wrong\n"
+    assert here.call("lint", str(good)).stdout == "no problems found\n"
     (good / "SKILL.md").write_text(GOOD.format("good", "d") + "See scripts/gone.sh\n")
     ran = here.call("lint", str(good))
     assert ran.returncode == 0 and "SKILL.md:6: warning missing-file: refers to scripts/gone.sh" in ran.stdout

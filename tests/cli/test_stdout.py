@@ -22,4 +22,4 @@ def test_a_full_disk_is_said(tmp_path: Path, words: str) -> None:
             argv, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, env=environ, cwd=tmp_path
         )
     assert done.returncode == 1
-    assert done.stderr == "geminids: stdout cannot be written: No space left on device\n"
+    assert done.stderr == "geminids: cannot write to stdout: No space left on device\n"

@@ -70,7 +70,7 @@ def full(machine: Machine) -> Machine:
 
 def test_empty_machine(machine: Machine) -> None:
     """Where there is nothing, one sentence says so, and that is no failure."""
-    assert machine.told().startswith("Gemini CLI has used nothing on this machine")
+    assert machine.told().startswith("No requests of Gemini CLI found on this machine")
     assert machine.json()["rows"] == [] and machine.json()["total"]["usd"] == 0
     assert machine.told("--csv").splitlines()[1:] == []
     assert not (machine.root / "geminids").exists()
@@ -104,7 +104,7 @@ def test_project_and_days(full: Machine) -> None:
     assert 0 < one < everything
     assert full.json("--since", "2026-11-16", "--until", "20261116")["total"]["requests"] > 0
     assert full.json("--until", "2020-01-01")["rows"] == []
-    assert "nothing in /repo/0.24.0 until 2020-01-01" in full.told(
+    assert "found in /repo/0.24.0 until 2020-01-01" in full.told(
         "--project", "/repo/0.24.0", "--until", "2020-01-01"
     )
 
@@ -144,7 +144,10 @@ def test_folder_that_is_gone(full: Machine) -> None:
         "from geminids.cli import main; sys.argv[1:] = ['usage', '--json', *sys.argv[1:]]; main()"
     )
     environ = {**os.environ, "HOME": str(full.home), "GEMINIDS_HOME": str(full.root / "geminids")}
-    for words, code_of_exit, what in (((), 0, '"rows"'), (("--project", "x"), 2, "a folder that is gone")):
+    for words, code_of_exit, what in (
+        ((), 0, '"rows"'),
+        (("--project", "x"), 2, "the current folder no longer exists"),
+    ):
         ran = subprocess.run(
             [sys.executable, "-c", code, *words], cwd=full.root, env=environ, capture_output=True, text=True
         )
@@ -279,20 +282,20 @@ def test_unknown_price(full: Machine) -> None:
 @pytest.mark.parametrize(
     ("words", "what"),
     [
-        (("--since", "yesterdayish"), "--since: 'yesterdayish' is no day"),
-        (("--until", "2026-13-01"), "--until: '2026-13-01' is no day"),
-        (("--since", "999999w"), "--since: '999999w' is no day"),
+        (("--since", "yesterdayish"), "--since: 'yesterdayish' is not a day"),
+        (("--until", "2026-13-01"), "--until: '2026-13-01' is not a day"),
+        (("--since", "999999w"), "--since: '999999w' is not a day"),
         (
             ("--since", "2026-02-02", "--until", "2026-02-01"),
             "--until 2026-02-01 is before --since 2026-02-02",
         ),
-        (("--by", "day,hour"), "--by: hour is none of day, model, project, session"),
-        (("--by", ""), "--by: nothing is none of"),
-        (("--project", ""), "--project: which path?"),
-        (("--html", ""), "--html: which path?"),
-        (("--prices", ""), "--prices: which path?"),
-        (("--json", "--csv"), "one of them"),
-        (("--csv", "--html", "page.html"), "one of them"),
+        (("--by", "day,hour"), "--by: hour is not one of day, model, project, session"),
+        (("--by", ""), "--by: '' is not one of"),
+        (("--project", ""), "--project: the path is empty"),
+        (("--html", ""), "--html: the path is empty"),
+        (("--prices", ""), "--prices: the path is empty"),
+        (("--json", "--csv"), "cannot be used together"),
+        (("--csv", "--html", "page.html"), "cannot be used together"),
         (("--home", "/no/such/home"), "--home: /no/such/home is not a folder"),
     ],
 )

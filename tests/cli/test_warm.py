@@ -36,7 +36,7 @@ def test_nothing_there_is_no_error_and_leaves_nothing(places: Places) -> None:
     for words in (("status",), ("stop",)):
         done = _geminids("warm", *words)
         assert (done.returncode, done.stderr) == (0, "")
-        assert done.stdout.startswith("Nothing is kept warm.")
+        assert done.stdout.startswith("No warm process is running.")
     assert _geminids("warm", "status", "--json").stdout == "null\n"
     assert not places.root.exists()
 
@@ -52,7 +52,7 @@ def test_status_and_stop_tell_of_the_owner(places: Places) -> None:
     assert (told["pid"], told["runs"], told["served"], told["processes"]) == (link.pid, 0, 0, [])
     assert 0 < told["ends_in"] <= 300
     assert _geminids("warm", "stop").stdout == f"Ended process {link.pid}.\n"
-    assert _geminids("warm", "stop").stdout.startswith("Nothing is kept warm.")
+    assert _geminids("warm", "stop").stdout.startswith("No warm process is running.")
 
 
 _OTHER = """

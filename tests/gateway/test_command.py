@@ -120,7 +120,7 @@ def test_bad_cassettes(start: Start, tmp_path: Path) -> None:
     for flags, message in (
         ([f"--replay={tmp_path / 'none'}"], "does not exist"),
         ([f"--record={tmp_path / 'none' / 'c'}", f"--script={tmp_path / 's'}"], "cannot record to"),
-        ([f"--record={tmp_path / 'c'}", f"--replay={tmp_path / 'c'}"], "--replay goes with neither"),
+        ([f"--record={tmp_path / 'c'}", f"--replay={tmp_path / 'c'}"], "--replay cannot be used with"),
     ):
         (tmp_path / "s").write_text('[{"text": "hi"}]')
         process = start(*flags)

@@ -45,7 +45,7 @@ def test_an_old_release_is_installed_with_a_word(machine: Machine) -> None:
     """Any version can be installed; the last line says that geminids does not run it."""
     done = run(install, "0.41.2", "--node=path", "--json")
     assert done.exit_code == 0
-    said = "s] Gemini CLI 0.41.2 is installed, but geminids runs 0.54 and newer"
+    said = "s] Gemini CLI 0.41.2 is installed, but geminids needs 0.54 or newer"
     assert done.stderr.splitlines()[-1].endswith(said)
     assert (json.loads(done.stdout)["version"], json.loads(done.stdout)["supported"]) == ("0.41.2", False)
 

@@ -388,7 +388,7 @@ def test_a_conversation_is_taken_up_again(world: Any, terminal: Terminal) -> Non
     world.gateway.reply(text="It was blue.")
     terminal.chat("--continue")
     terminal.ready()
-    assert "  > My colour is blue.\n  Blue, you say.\n  going on with session" in terminal.text
+    assert "  > My colour is blue.\n  Blue, you say.\n  continuing session" in terminal.text
     terminal.type("which?")
     terminal.until("It was blue.")
     terminal.ready()

@@ -135,7 +135,7 @@ def test_a_second_run_is_answered_at_once_and_the_same(shell: Shell, world: Any)
     assert f"{process.pid}  Gemini CLI {world.version}" in shell.warm("status")
     assert shell.warm("stop") == f"Ended process {owner.pid}, with 1 CLI ({process.pid}).\n"
     assert marked(os.environ[MARKER]) == []
-    assert shell.warm("stop").startswith("Nothing is kept warm.")
+    assert shell.warm("stop").startswith("No warm process is running.")
 
 
 def test_a_killed_owner_takes_all_with_it_and_is_replaced(
@@ -368,7 +368,7 @@ def test_one_that_hangs_is_ended_from_outside(shell: Shell, soon: Any) -> None:
     events = shell.run("--warm", prompt="after")
     assert (_lane(events), events[-1].answer) == ("headless", "hi")
     assert "does not answer" in _why_cold(events)
-    assert "which did not answer" in shell.warm("stop")
+    assert "which did not respond" in shell.warm("stop")
     assert soon(lambda: marked(os.environ[MARKER]) == [], 5)
 
 

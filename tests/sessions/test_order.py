@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from geminids.cli.sessions.export import exported
+from geminids.cli.sessions.export import export_session
 from geminids.cli.sessions.lookup import Opened
 from geminids.dialects import claude
 from geminids.gemini.protocol.journal.records import Message, decode_message
@@ -91,7 +91,7 @@ def test_every_export_has_that_order(form: str) -> None:
     """Each call behind the words that came with it."""
     file, _ = recorded("0.61.0", "Look around.")
     journal = open_journal(file)
-    text = b"".join(exported(Opened(locate(file), journal), form)).decode()
+    text = b"".join(export_session(Opened(locate(file), journal), form)).decode()
     words = ["Look around.", "Let me see.", "touch b", "Try.", "nonesuch", "Done.", "Rest.", "Sleep."]
     words += ["touch started", "Again.", "Once more.", "Third."]
     if form in ("claude", "claude-jsonl", "json"):
@@ -123,7 +123,7 @@ def test_claude_messages() -> None:
 def test_the_json_that_is_exported_is_in_order_already() -> None:
     """It is a session in the form of older releases, with each call in its answer and with all its fields."""
     file, told = recorded("0.61.0", "Look around.")
-    whole = json.loads(b"".join(exported(Opened(locate(file), open_journal(file)), "json")))
+    whole = json.loads(b"".join(export_session(Opened(locate(file), open_journal(file)), "json")))
     again = replay([json.dumps(whole).encode()])
     assert list(in_true_order(again.messages)) == again.messages
     calls = [call for one in whole["messages"] for call in one.get("toolCalls", [])]

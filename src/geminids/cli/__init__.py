@@ -1,4 +1,4 @@
-"""The command line: one file a command, loaded when it is called."""
+"""The command line. Each command is a module that is imported when it is called."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from geminids.log import LEVELS
 
 __all__ = ["app", "main"]
 
-# What a write to a full disk says, to a quota that is used up, and to a file that may not grow.
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-# The help lines stand here, so that `geminids --help` loads no command.
+# The disk is full, the quota is used up, or the file has reached its size limit.
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+# The help lines are here so that `geminids --help` imports no command.
 _COMMANDS = {
     "run": "Run the agent once.",
-    "chat": "Talk with the agent, turn by turn.",
-    "warm": "The CLI that `run --warm` keeps ready: status, stop.",
-    "doctor": "Check whether a run would work here, and what to do where not.",
-    "install": "Install a release of Gemini CLI, beside the others.",
-    "versions": "List the releases that are here.",
+    "chat": "Chat with the agent, turn by turn.",
+    "warm": "Show or stop the process behind `run --warm`.",
+    "doctor": "Check whether a run would work here; if not, show what to fix.",
+    "install": "Install a release of Gemini CLI next to the others.",
+    "versions": "List the installed releases.",
     "uninstall": "Remove an installed release.",
-    "config": "Show and change what runs are configured with.",
-    "sessions": "Stored sessions: list, show, export, fork, rescue.",
-    "usage": "Tokens and cost of all stored sessions, by day, model, project, session.",
-    "convert": "A recorded run or a session file in another format.",
-    "skills": "Agent skills: list, lint, add, remove.",
-    "gateway": "A Gemini API on loopback, by itself.",
+    "config": "Show and change the configuration of runs.",
+    "sessions": "List, show, export, fork or rescue stored sessions.",
+    "usage": "Show tokens and cost by day, model, project or session.",
+    "convert": "Convert a recorded run or a session file to another format.",
+    "skills": "List, lint, add or remove agent skills.",
+    "gateway": "Serve the Gemini API on 127.0.0.1: scripted, recorded or replayed.",
 }
 
 
@@ -58,53 +58,53 @@ class _Commands(click.Group):
 )
 @click.version_option(package_name="geminids", message="geminids %(version)s")
 def app() -> None:
-    """Run Gemini CLI, and always know the truth about the run."""
+    """Run Gemini CLI, and see what it did, what it cost and why it ended."""
     level = os.environ.get("GEMINIDS_LOG", "")
     if level and level.lower() not in LEVELS:
         raise click.UsageError(f"GEMINIDS_LOG is {level!r}; use one of: {', '.join(LEVELS)}")
 
 
 def main() -> None:
-    """The entry point: errors become one clear message and an exit code, never a traceback."""
-    _heed_children()
+    """Run the command line. Errors become one message and an exit code, never a traceback."""
+    _reset_sigchld()
     try:
         code = app.main(standalone_mode=False)
-        _leave(code if isinstance(code, int) else 0)
-    except click.exceptions.Exit as leaving:
-        _leave(leaving.exit_code)
+        _exit(code if isinstance(code, int) else 0)
+    except click.exceptions.Exit as error:
+        _exit(error.exit_code)
     except click.ClickException as error:
         error.show()
-        _leave(2 if isinstance(error, click.UsageError) else error.exit_code)
+        _exit(2 if isinstance(error, click.UsageError) else error.exit_code)
     except (click.Abort, KeyboardInterrupt):
-        _leave(130)
+        _exit(130)
     except BrokenPipeError:
-        _leave(141)
+        _exit(141)
     except OSError as error:
-        if error.errno not in _FULL or error.filename is not None:
+        if error.errno not in _DISK_FULL or error.filename is not None:
             raise
-        click.echo(f"geminids: stdout cannot be written: {error.strerror}", err=True)
-        _leave(1)
+        click.echo(f"geminids: cannot write to stdout: {error.strerror}", err=True)
+        _exit(1)
     except GeminidsError as error:
         from geminids.views.sanitize import clean  # imported late: only an error needs it
 
-        # Names of files and ids of sessions may hold anything.
+        # File names and session ids can contain control characters.
         click.echo(f"geminids: {clean(str(error))}", err=True)
         for line in getattr(error, "output", "").strip().splitlines()[-12:]:
             click.echo(f"  | {line}", err=True)
-        _leave(2 if isinstance(error, OptionsError) else 1)
+        _exit(2 if isinstance(error, OptionsError) else 1)
 
 
-def _heed_children() -> None:
-    """A supervisor that ignores SIGCHLD hands that down to us, and every exit code would read as 0."""
+def _reset_sigchld() -> None:
+    """Undo an inherited SIG_IGN for SIGCHLD: with it, every child's exit code reads as 0."""
     if hasattr(signal, "SIGCHLD") and signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
 
-def _leave(code: int) -> None:
+def _exit(code: int) -> None:
     try:
         if sys.stdout:
             sys.stdout.flush()
     except OSError:
-        # Whoever read us has gone, or the disk is full: say nothing more, and nothing at interpreter exit either.
+        # The reader is gone or the disk is full: discard the rest, also what is flushed at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(code)

@@ -1,1 +1,1 @@
-"""The terminal chat."""
+"""Parts of `geminids chat`."""

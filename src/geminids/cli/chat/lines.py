@@ -1,4 +1,4 @@
-"""The prompts that a person types: line editing, several lines, and the history of earlier chats."""
+"""Prompts typed by the user: line editing, prompts of several lines, and the history."""
 
 from __future__ import annotations
 
@@ -9,38 +9,38 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["History", "Typed", "joined"]
+__all__ = ["History", "PromptReader", "read_prompt"]
 
 Read = Callable[[bool], str]
-"""Reads a line; told whether it is the first of its prompt."""
-_KEPT = 1000
-_LONGEST = 100_000
-_PROMPT, _MORE = "> ", ". "
+"""Reads a line; the argument is True for the first line of a prompt."""
+_MAX_ENTRIES = 1000
+_MAX_LENGTH = 100_000
+_PROMPT, _NEXT_LINE = "> ", ". "
 
 
 class History:
-    """What was typed before, one JSON text a line, in a file that only its owner can read.
+    """Earlier prompts, one JSON string per line, in a file with mode 0600.
 
-    Written line by line as it comes: two chats at once, and one that is killed, lose nothing.
+    Each prompt is appended at once: two chats at the same time, or a killed one, lose nothing.
     """
 
     def __init__(self, file: Path) -> None:
         self._file = file
 
     def load(self) -> list[str]:
-        """The newest entries, oldest first; the file is cut to them where it has grown to twice as many."""
+        """The newest entries, oldest first. Truncates the file when it holds twice as many."""
         try:
             rows = self._file.read_bytes().splitlines()
         except OSError:
             return []
-        if len(rows) > 2 * _KEPT:
-            rows = rows[-_KEPT:]
+        if len(rows) > 2 * _MAX_ENTRIES:
+            rows = rows[-_MAX_ENTRIES:]
             self._rewrite(rows)
-        return [text for row in rows[-_KEPT:] if (text := _text(row))]
+        return [text for row in rows[-_MAX_ENTRIES:] if (text := _text(row))]
 
     def add(self, text: str) -> None:
-        """Remember one; a disk that is full or a folder that cannot be written costs the history, not the chat."""
-        if len(text) <= _LONGEST:
+        """Append a prompt. A write error loses the history entry, not the chat."""
+        if len(text) <= _MAX_LENGTH:
             self._write(
                 self._file, os.O_APPEND, msgspec.json.encode(text.encode(errors="replace").decode()) + b"\n"
             )
@@ -51,12 +51,12 @@ class History:
             os.replace(draft, self._file)
 
     @staticmethod
-    def _write(file: Path, how: int, data: bytes) -> bool:
+    def _write(file: Path, flags: int, data: bytes) -> bool:
         from geminids.config.paths import private_dir
 
         try:
             private_dir(file.parent)
-            fd = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | how, 0o600)
+            fd = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | flags, 0o600)
             with os.fdopen(fd, "wb") as out:
                 out.write(data)
             return True
@@ -71,33 +71,34 @@ def _text(row: bytes) -> str | None:
         return None
 
 
-class Typed:
-    """Reads prompts from the terminal, with the history behind the arrow keys."""
+class PromptReader:
+    """Reads prompts from the terminal. The arrow keys recall the history."""
 
     def __init__(self, history: History) -> None:
         self.begun = False
-        """Whether a prompt of several lines has begun."""
+        """Whether the user is in the middle of a prompt of several lines."""
         self._history = history
         try:
             import readline
-        except ImportError:  # not everywhere: then a line is a line
+        except ImportError:  # not on every platform: then there is no line editing
             self._readline = None
-            self._prompt, self._more = _PROMPT, _MORE
+            self._prompt, self._next_line = _PROMPT, _NEXT_LINE
         else:
-            self._prompt, self._more = _coloured(_PROMPT, readline), _coloured(_MORE, readline)
+            self._prompt = _coloured(_PROMPT, readline)
+            self._next_line = _coloured(_NEXT_LINE, readline)
             self._readline = readline
             readline.set_auto_history(False)
-            # A line may hold anything: nothing is completed, a tab is a tab.
+            # No completion: a tab inserts a tab.
             readline.parse_and_bind("tab: tab-insert")
             if not _is_dumb():
-                # Python turns it off. Without it each line of a paste would be sent as a prompt of its own.
+                # Python turns it off. Without it, each pasted line would be sent as its own prompt.
                 readline.parse_and_bind("set enable-bracketed-paste on")
             for entry in history.load():
                 readline.add_history(entry)
 
     def read(self) -> str:
-        """One prompt; raises EOFError, and what signals raise."""
-        text = joined(self._line)
+        """Read one prompt; raises EOFError and the exceptions of signal handlers."""
+        text = read_prompt(self._line)
         if text.strip():
             self._history.add(text)
             if self._readline is not None:
@@ -106,11 +107,11 @@ class Typed:
 
     def _line(self, first: bool) -> str:
         self.begun = not first
-        return input(self._prompt if first else self._more)
+        return input(self._prompt if first else self._next_line)
 
 
 def _coloured(prompt: str, readline: Any) -> str:
-    """Marked so that the editor does not count the codes."""
+    """The prompt in colour; \\x01 and \\x02 tell readline which bytes have no width."""
     if os.environ.get("NO_COLOR") or _is_dumb() or "libedit" in (readline.__doc__ or ""):
         return prompt
     return f"\x01\x1b[1;36m\x02{prompt}\x01\x1b[0m\x02"
@@ -120,11 +121,11 @@ def _is_dumb() -> bool:
     return os.environ.get("TERM") in (None, "", "dumb")
 
 
-def joined(read: Read) -> str:
-    r"""The lines of one prompt: a backslash at the end of a line says that another one follows.
+def read_prompt(read: Read) -> str:
+    r"""Read one prompt. A backslash at the end of a line continues it on the next line.
 
     >>> lines = iter(["one \\", "two", "three"])
-    >>> joined(lambda first: next(lines))
+    >>> read_prompt(lambda first: next(lines))
     'one \ntwo'
     """
     rows = [read(True)]

@@ -1,4 +1,4 @@
-"""A chat without a terminal: a prompt a line from stdin, an answer or a JSON object each on stdout."""
+"""A chat without a terminal: prompts come from the lines of stdin, answers go to stdout."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 import click
 import msgspec
 
-from geminids.cli.chat.lines import joined
+from geminids.cli.chat.lines import read_prompt
 from geminids.cli.chat.slash_commands import Commands, Leave, prompt_of
-from geminids.cli.chat.thread import ChatThread, Over
-from geminids.cli.shared.result import exit_code, say_why
+from geminids.cli.chat.thread import ChatThread, TurnEnded
+from geminids.cli.shared.result import exit_code, print_failure
 from geminids.cli.shared.signals import HungUp, Interrupts
 from geminids.events.cost import Cost
 from geminids.events.encoding import encode_json
@@ -28,7 +28,7 @@ _INTERRUPTED = EXIT_CODES["interrupted"]
 
 
 class TurnReport(msgspec.Struct, frozen=True):
-    """One turn, as `--json` prints it."""
+    """A turn, as `--json` prints it."""
 
     answer: str
     outcome: Outcome
@@ -50,14 +50,14 @@ def converse(
     fields: dict[str, Any],
     as_json: bool,
 ) -> int:
-    """Answer all prompts; the exit code is that of the last turn, as `geminids run` has it."""
+    """Answer all prompts; returns the exit code of the last turn, as `geminids run` does."""
     code = 0
     try:
         for line in _prompts(first, interrupts):
             prompt = prompt_of(line)
             if prompt is None:
-                for told in commands.run(line):
-                    click.echo(f"geminids: {told.plain}", err=True)
+                for reply in commands.run(line):
+                    click.echo(f"geminids: {reply.plain}", err=True)
                 continue
             result = _turn(chat, interrupts, prompt, fields)
             fields = {}
@@ -80,7 +80,7 @@ def _prompts(first: str | None, interrupts: Interrupts) -> Iterator[str]:
     while sys.stdin is not None:
         try:
             with interrupts.prompting():
-                line = joined(_line)
+                line = read_prompt(_line)
         except EOFError:
             return
         if line.strip():
@@ -99,29 +99,29 @@ def _turn(chat: ChatThread, interrupts: Interrupts, prompt: str, fields: dict[st
 
     chat.send(prompt, fields)
     while True:
-        came = interrupts.take()
-        if came is not None:
-            chat.stop(f"interrupted by {signal.Signals(came).name}")
+        number = interrupts.take()
+        if number is not None:
+            chat.stop(f"interrupted by {signal.Signals(number).name}")
         try:
-            heard = chat.heard.get(timeout=0.1)
+            update = chat.updates.get(timeout=0.1)
         except Empty:
             continue
-        if isinstance(heard, Over):
-            return heard.result
-        if isinstance(heard, (list, tuple)):
-            _warn(heard)
+        if isinstance(update, TurnEnded):
+            return update.result
+        if isinstance(update, (list, tuple)):
+            _warn(update)
 
 
 def _warn(events: list[Event] | tuple[Event, ...]) -> None:
-    """What a person should know goes to stderr; what was refused too, since nobody could be asked."""
+    """Print warnings and denied permissions to stderr."""
     for event in events:
         if isinstance(event, Notice) and event.level in ("warning", "error") and event.code != "retry":
             click.echo(f"geminids: {one_line(event.message)}", err=True)
         elif isinstance(event, Finished):
-            for one in event.decisions:
-                if one.decision == "deny":
-                    why = one_line(one.reason or "nobody could be asked")
-                    click.echo(f"geminids: denied {one_line(one.what)}: {why}", err=True)
+            for decision in event.decisions:
+                if decision.decision == "deny":
+                    why = one_line(decision.reason or "nobody could be asked")
+                    click.echo(f"geminids: denied {one_line(decision.what)}: {why}", err=True)
 
 
 def _print(result: Result, as_json: bool) -> None:
@@ -141,7 +141,7 @@ def _print(result: Result, as_json: bool) -> None:
         )
         text = encode_json(report)
     else:
-        say_why(result)
+        print_failure(result)
         text = result.answer.rstrip("\n").encode("utf-8", "replace")
     if text:
         sys.stdout.buffer.write(text + b"\n")

@@ -1,4 +1,4 @@
-"""A chat in a terminal: prompts are typed, turns are watched, questions are answered with a key."""
+"""A chat in a terminal: read prompts, show turns, and ask for permissions with a key."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 
 from rich.text import Text
 
-from geminids.cli.chat.lines import Typed
+from geminids.cli.chat.lines import PromptReader
 from geminids.cli.chat.slash_commands import Commands, Leave, prompt_of
-from geminids.cli.chat.thread import ChatThread, Over, Question
+from geminids.cli.chat.thread import ChatThread, Question, TurnEnded
 from geminids.cli.shared import keys as chat_keys
-from geminids.cli.shared.keys import answered_by_key
+from geminids.cli.shared.keys import ask_for_key
 from geminids.cli.shared.signals import HungUp, Interrupts
 from geminids.events.model import Thought
 from geminids.outcome import EXIT_CODES
@@ -29,7 +29,7 @@ _TICK = 0.1
 
 
 def show(lines: Sequence[Text]) -> None:
-    """Show what is told between turns."""
+    """Print lines between turns."""
     screen = Screen(sys.stdout)
     for line in lines:
         screen.paragraph(line, indent=2)
@@ -38,27 +38,29 @@ def show(lines: Sequence[Text]) -> None:
 
 
 class TerminalChat:
-    """The conversation of one person; `thoughts` and `spoken` are of its turns so far."""
+    """A conversation with the user. `thoughts` are those of the last turn that had any."""
 
     def __init__(self, chat: ChatThread, interrupts: Interrupts) -> None:
         self.thoughts: list[Thought] = []
-        self.spoken = False
-        """Whether anything was answered: only then there is a session to come back to."""
+        self.has_answers = False
+        """Whether a turn was answered: only then is there a session to resume."""
         self._chat = chat
         self._interrupts = interrupts
         self._fd = sys.stdin.fileno()
         self._stopping = False
         self._leaving = False
 
-    def converse(self, typed: Typed, commands: Commands, *, first: str | None, fields: dict[str, Any]) -> int:
-        """Go on until the person leaves; returns the exit code."""
+    def converse(
+        self, reader: PromptReader, commands: Commands, *, first: str | None, fields: dict[str, Any]
+    ) -> int:
+        """Run turns until the user leaves; returns the exit code."""
         line = first
         if first is not None:
             print(f"> {clean(first)}")
         try:
             while not self._leaving:
                 if line is None:
-                    line = self._read(typed)
+                    line = self._read(reader)
                 if line is not None and line.strip():
                     prompt = prompt_of(line)
                     if prompt is None:
@@ -73,84 +75,87 @@ class TerminalChat:
             pass
         return EXIT_CODES["interrupted"]
 
-    def _read(self, typed: Typed) -> str | None:
-        """What was typed; None where it was thrown away. Raises EOFError or KeyboardInterrupt to leave."""
+    def _read(self, reader: PromptReader) -> str | None:
+        """Read a prompt; None if the user discarded it.
+
+        Raises EOFError or KeyboardInterrupt to leave the chat.
+        """
         try:
             with self._interrupts.prompting():
-                return typed.read()
+                return reader.read()
         except EOFError:
-            print()  # the prompt's own line ends here
+            print()  # end the line of the prompt
             raise
         except KeyboardInterrupt:
             print()
-            if self._interrupts.typed or typed.begun:
+            if self._interrupts.typed or reader.begun:
                 return None
             raise
 
     def _turn(self, prompt: str, fields: dict[str, Any]) -> None:
         options = self._chat.options
         self._stopping = False
-        view = ChatView(offline=options.offline and not self.spoken, home=str(options.home))
+        view = ChatView(offline=options.offline and not self.has_answers, home=str(options.home))
         print()
         try:
-            with chat_keys.unechoed(self._fd):
+            with chat_keys.no_echo(self._fd):
                 self._chat.send(prompt, fields)
                 result = self._watch(view)
         finally:
             view.close()
         if view.asked:
-            # A "yes" that was typed in full is not the next prompt.
-            chat_keys.forget_typed(self._fd)
+            # Someone may type "yes" in full: the rest of the word is not the next prompt.
+            chat_keys.discard_input(self._fd)
         self.thoughts = view.thoughts or self.thoughts
         if result is None:
-            print("■ turn cancelled before it began")
+            print("■ turn cancelled before it started")
         else:
-            self.spoken = self.spoken or bool(result.session_id and (result.ok or result.text))
+            self.has_answers = self.has_answers or bool(result.session_id and (result.ok or result.text))
         print()
 
     def _watch(self, view: ChatView) -> Result | None:
-        """Show the turn to its end."""
+        """Show the turn until it ends."""
         questions: dict[str, Question] = {}
         view.tick()
         while True:
-            self._heed(view)
+            self._handle_signal(view)
             try:
-                heard = self._chat.heard.get(timeout=_TICK)
+                update = self._chat.updates.get(timeout=_TICK)
             except Empty:
                 view.tick()
                 continue
-            if isinstance(heard, Over):
-                return heard.result
-            if isinstance(heard, Question):
-                questions[heard.asked.id] = heard
+            if isinstance(update, TurnEnded):
+                return update.result
+            if isinstance(update, Question):
+                questions[update.asked.id] = update
             else:
-                view.show(*heard)
-            # A question is asked when all that came before it is seen.
-            for known in questions.keys() & view.asked:
-                self._ask(view, questions.pop(known))
+                view.show(*update)
+            # Ask only after all earlier events were shown.
+            for question_id in questions.keys() & view.asked:
+                self._ask(view, questions.pop(question_id))
 
-    def _heed(self, view: ChatView) -> None:
-        """A first Ctrl-C ends the turn, a second one leaves."""
-        came = self._interrupts.take()
-        if came is None:
+    def _handle_signal(self, view: ChatView) -> None:
+        """The first Ctrl-C stops the turn, the second leaves the chat."""
+        number = self._interrupts.take()
+        if number is None:
             return
-        self._leaving = self._leaving or self._stopping or came != signal.SIGINT
+        self._leaving = self._leaving or self._stopping or number != signal.SIGINT
         self._stopping = True
-        self._chat.stop(f"interrupted by {signal.Signals(came).name}")
+        self._chat.stop(f"interrupted by {signal.Signals(number).name}")
         view.stopping()
 
     def _ask(self, view: ChatView, question: Question) -> None:
-        def waits() -> bool:
+        def is_open() -> bool:
             return not question.withdrawn and not self._interrupts.waiting
 
-        if waits():
-            said = answered_by_key(view, question.asked, self._fd, waits, self._reason)
-            if said is not None:
-                question.answer(said)
+        if is_open():
+            answer = ask_for_key(view, question.asked, self._fd, is_open, self._reason)
+            if answer is not None:
+                question.set_answer(answer)
 
     def _reason(self) -> str | None:
         try:
-            with chat_keys.editing(self._fd), self._interrupts.prompting():
+            with chat_keys.line_editing(self._fd), self._interrupts.prompting():
                 return input("  because: ").strip() or None
         except (EOFError, KeyboardInterrupt, HungUp):
             print()

@@ -1,6 +1,7 @@
-"""A chat on an event loop in a thread of its own: prompts go in, events and questions come out of a queue.
+"""A chat on an event loop in its own thread.
 
-The main thread is left to the terminal: line editing and Ctrl-C work there alone.
+The main thread sends prompts and reads a queue of updates. It is for the terminal: line editing and
+Ctrl-C work only there.
 """
 
 from __future__ import annotations
@@ -31,46 +32,46 @@ if TYPE_CHECKING:
     from geminids.warm.chat import Chat
     from geminids.warm.chat_turn import ChatTurn
 
-__all__ = ["ChatThread", "Heard", "Over", "Question"]
+__all__ = ["ChatThread", "Question", "TurnEnded", "Update"]
 
 
-class Over(msgspec.Struct, frozen=True):
-    """A turn is over; without a result where it was stopped before the chat was there."""
+class TurnEnded(msgspec.Struct, frozen=True):
+    """A turn has ended. It has no result if it was stopped before the chat was open."""
 
     result: Result | None = None
 
 
 class Question:
-    """A permission that waits for its answer."""
+    """A permission request that waits for its answer."""
 
     def __init__(self, asked: PermissionAsked, portal: BlockingPortal, answered: anyio.Event) -> None:
         self.asked = asked
         self.withdrawn = False
-        """Nobody waits for the answer any more: the turn was stopped, or the time is over."""
-        self.said: Said | None = None
+        """The answer is no longer needed: the turn was stopped, or the time is up."""
+        self.answer: Said | None = None
         self._portal = portal
         self._answered = answered
 
-    def answer(self, said: Said) -> None:
-        self.said = said
+    def set_answer(self, answer: Said) -> None:
+        self.answer = answer
         self._portal.start_task_soon(self._answered.set)
 
 
-Heard = Sequence[Event] | Question | Over
+Update = Sequence[Event] | Question | TurnEnded
 
 
 class ChatThread:
-    """Opens the chat at once and in the background. All methods are for the main thread, none of them prints."""
+    """Opens the chat in the background. Call its methods from the main thread; none of them prints."""
 
     def __init__(self, options: Options, *, asks: bool) -> None:
         self.options = options
-        self.heard: SimpleQueue[Heard] = SimpleQueue()
+        self.updates: SimpleQueue[Update] = SimpleQueue()
         self.notices: SimpleQueue[Notice] = SimpleQueue()
         self._asks = asks
         self._pool = Pool(options, size=1, on_notice=self.notices.put)
         self._stack = ExitStack()
         self._chat: Chat | None = None
-        self._sending: ChatTurn | None = None
+        self._turn: ChatTurn | None = None
         self._waiting: anyio.CancelScope | None = None
 
     def __enter__(self) -> ChatThread:
@@ -81,16 +82,16 @@ class ChatThread:
         self._opened = self._portal.call(anyio.Event)
         self._leaving = self._portal.call(anyio.Event)
         self._opening = self._portal.call(anyio.CancelScope)
-        self._living: Future[None] = self._portal.start_task_soon(self._live)
+        self._task: Future[None] = self._portal.start_task_soon(self._run)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Ends the turn that goes on, the chat, its process, and all that they have started."""
+        """End the current turn, the chat, its process, and everything they started."""
         with self._stack:
             self._portal.call(self._leave)
-            self._living.result()
+            self._task.result()
 
     @property
     def session_id(self) -> str | None:
@@ -106,25 +107,25 @@ class ChatThread:
 
     @property
     def usage(self) -> Sequence[Usage]:
-        """The tokens of each turn so far."""
+        """The tokens of each turn."""
         return tuple(self._chat.usage) if self._chat else ()
 
     @property
     def costs(self) -> Sequence[Cost]:
-        """What each turn so far has cost."""
+        """The cost of each turn."""
         return tuple(self._chat.costs) if self._chat else ()
 
     @property
     def discarded(self) -> Sequence[int]:
-        """The numbers of the requests whose answers the CLI discarded."""
+        """The numbers of the requests whose responses the CLI discarded."""
         return tuple(self._chat.discarded) if self._chat else ()
 
     def send(self, prompt: str, fields: dict[str, Any] | None = None) -> None:
-        """Begin a turn; what comes of it, `Over` last, is put into `heard`."""
-        self._portal.start_task_soon(self._turn, prompt, fields or {})
+        """Start a turn. It puts its events and questions into `updates`, and `TurnEnded` last."""
+        self._portal.start_task_soon(self._run_turn, prompt, fields or {})
 
     def stop(self, reason: str) -> None:
-        """Ask the turn to end; asked again, it ends at once."""
+        """Ask the turn to stop. A second call ends it at once."""
         self._portal.call(self._stop, reason)
 
     def set_model(self, model: str) -> None:
@@ -133,9 +134,9 @@ class ChatThread:
     def set_mode(self, mode: str) -> None:
         self._portal.call(self._set, "set_mode", mode)
 
-    # On the loop.
+    # The methods below run on the event loop.
 
-    async def _live(self) -> None:
+    async def _run(self) -> None:
         try:
             async with self._pool as pool:
                 chat = pool.chat(on_permission=self._decide if self._asks else None)
@@ -151,28 +152,28 @@ class ChatThread:
         self._leaving.set()
         self._opening.cancel()
 
-    async def _turn(self, prompt: str, fields: dict[str, Any]) -> None:
+    async def _run_turn(self, prompt: str, fields: dict[str, Any]) -> None:
         import anyio
 
-        over = Over()
+        ended = TurnEnded()
         try:
             with anyio.CancelScope() as self._waiting:
                 await self._opened.wait()
             self._waiting = None
             if self._chat is None or not self._opened.is_set():
                 return
-            async with self._chat.send(prompt, **fields) as self._sending:
-                while (batch := await self._sending.next_batch()) is not None:
-                    self.heard.put(batch)
-                await self._sending.done.wait()
-            over = Over(self._sending.result)
+            async with self._chat.send(prompt, **fields) as self._turn:
+                while (batch := await self._turn.next_batch()) is not None:
+                    self.updates.put(batch)
+                await self._turn.done.wait()
+            ended = TurnEnded(self._turn.result)
         finally:
-            self._sending = None
-            self.heard.put(over)
+            self._turn = None
+            self.updates.put(ended)
 
     def _stop(self, reason: str) -> None:
-        if self._sending is not None:
-            self._sending.stop(reason)
+        if self._turn is not None:
+            self._turn.stop(reason)
         elif self._waiting is not None:
             self._waiting.cancel()
 
@@ -183,7 +184,7 @@ class ChatThread:
             await getattr(self._chat, method)(value)
         except (RpcFailed, Gone) as error:
             raise GeminidsError(
-                f"{value} was not taken: {str(error) or 'the CLI is gone'}", hint="Try another one."
+                f"cannot set {value}: {str(error) or 'the CLI is gone'}", hint="Try another value."
             ) from None
 
     async def _decide(self, asked: PermissionAsked) -> Said:
@@ -191,10 +192,10 @@ class ChatThread:
 
         answered = anyio.Event()
         question = Question(asked, self._portal, answered)
-        self.heard.put(question)
+        self.updates.put(question)
         try:
             await answered.wait()
         finally:
             question.withdrawn = True
-        assert question.said is not None
-        return question.said
+        assert question.answer is not None
+        return question.answer

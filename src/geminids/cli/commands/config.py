@@ -1,4 +1,4 @@
-"""`geminids config`: show values with their origin and with secrets masked, and change the files."""
+"""`geminids config`: show the configuration with origins, secrets masked, and change the files."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
 
 __all__ = ["config", "masked"]
 
-_cwd = click.option("--cwd", metavar="DIR", help="The folder that a run would work in.  [default: .]")
+_cwd = click.option("--cwd", metavar="DIR", help="The working folder of the run.  [default: .]")
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 _project = click.option(
-    "--project", is_flag=True, help="In the project's geminids.toml, not in your own file."
+    "--project", is_flag=True, help="Change the project's geminids.toml, not your own file."
 )
 
 
 @click.group()
 def config() -> None:
-    """Show and change what runs are configured with.
+    """Show and change the configuration of runs.
 
-    A value comes from a flag, else from a variable (GEMINIDS_MODEL), the project's geminids.toml, your own
-    config.toml, or is the default. Names are gemini.model, gemini.permissions.shell, gemini.env.NAME; the
-    leading gemini. can be left out.
+    A value comes from a flag, an environment variable (GEMINIDS_MODEL), the project's geminids.toml,
+    your config.toml, or the default, in this order. Names look like gemini.model,
+    gemini.permissions.shell or gemini.env.NAME; the leading gemini. is optional.
     """
 
 
@@ -40,7 +40,7 @@ def config() -> None:
 @_json
 @_cwd
 def list_values(as_json: bool, cwd: str | None) -> None:
-    """Show every option with its value and where that comes from."""
+    """Show every option with its value and the origin of the value."""
     rows = list(_rows(_load(cwd)))
     if as_json:
         _print_json([{"name": name, "value": value, "origin": origin} for name, value, origin in rows])
@@ -56,7 +56,7 @@ def list_values(as_json: bool, cwd: str | None) -> None:
 @_json
 @_cwd
 def get(name: str, as_json: bool, cwd: str | None) -> int:
-    """Print one value. Exit code 1: it is not set, and there is no default."""
+    """Print one value. Exit code 1: it is not set and has no default."""
     from geminids.config.editor import key_of
 
     key = key_of(name)
@@ -69,11 +69,11 @@ def get(name: str, as_json: bool, cwd: str | None) -> int:
         origin = loaded.origins.get(f"{field}.{part}", origin)
     if as_json:
         _print_json({"name": f"gemini.{'.'.join(key)}", "value": value, "origin": origin})
-    elif not _is_nothing(value):
+    elif not _is_empty(value):
         click.echo(_shown(value, whole=True))
     else:
-        click.echo(f"gemini.{'.'.join(key)} is not set, and has no default", err=True)
-    return 1 if _is_nothing(value) else 0
+        click.echo(f"gemini.{'.'.join(key)} is not set and has no default", err=True)
+    return 1 if _is_empty(value) else 0
 
 
 @config.command("set")
@@ -82,13 +82,13 @@ def get(name: str, as_json: bool, cwd: str | None) -> int:
 @_project
 @_cwd
 def set_value(name: str, value: str, project: bool, cwd: str | None) -> None:
-    """Set one value, in your own file. VALUE is text, or a list or table as TOML writes it."""
+    """Set one value in your own file. VALUE is text, or a list or table in TOML."""
     from geminids.config import editor as edit
 
     path = _file(project, cwd)
     edit.set_value(path, name, value, private=not project)
     click.echo(f"set in {path}", err=True)
-    _say_what_does_not_hold(cwd)
+    _warn_if_invalid(cwd)
 
 
 @config.command()
@@ -96,52 +96,54 @@ def set_value(name: str, value: str, project: bool, cwd: str | None) -> None:
 @_project
 @_cwd
 def unset(name: str, project: bool, cwd: str | None) -> int:
-    """Take one value out again. Exit code 1: it was not there."""
+    """Remove one value. Exit code 1: it was not set."""
     from geminids.config.editor import unset_value
 
     path = _file(project, cwd)
-    found = unset_value(path, name)
-    click.echo(f"taken out of {path}" if found else f"{name} is not set in {path}", err=True)
-    return 0 if found else 1
+    was_set = unset_value(path, name)
+    click.echo(f"removed from {path}" if was_set else f"{name} is not set in {path}", err=True)
+    return 0 if was_set else 1
 
 
 @config.command()
 @click.argument("folder", default=".")
 def trust(folder: str) -> None:
-    """Let the geminids.toml in FOLDER set everything, also what gives power."""
+    """Trust FOLDER. Its geminids.toml can then set every option, also permissions."""
     from geminids.config import editor as edit
 
     if not os.path.isdir(folder):
         raise click.UsageError(f"{folder} is not a folder")
-    new = edit.trust(_file(False, None), folder)
-    click.echo(f"{os.path.realpath(folder)} {'is trusted now' if new else 'was trusted already'}", err=True)
+    is_new = edit.trust(_file(False, None), folder)
+    click.echo(
+        f"{os.path.realpath(folder)} {'is trusted now' if is_new else 'was already trusted'}", err=True
+    )
 
 
 @config.command()
 @click.argument("folder", default=".")
 def untrust(folder: str) -> int:
-    """Take that back. Exit code 1: it was not trusted."""
+    """Stop trusting FOLDER. Exit code 1: it was not trusted."""
     from geminids.config import editor as edit
 
-    found = edit.untrust(_file(False, None), folder)
+    was_trusted = edit.untrust(_file(False, None), folder)
     click.echo(
-        f"{os.path.realpath(folder)} {'is not trusted any more' if found else 'was not trusted'}", err=True
+        f"{os.path.realpath(folder)} {'is no longer trusted' if was_trusted else 'was not trusted'}", err=True
     )
-    return 0 if found else 1
+    return 0 if was_trusted else 1
 
 
 @config.command()
 @_json
 @_cwd
 def path(as_json: bool, cwd: str | None) -> None:
-    """Print the paths of your own file and of the project's."""
+    """Print the paths of your config.toml and of the project's geminids.toml."""
     from geminids.config.files import find_project_file, user_file
 
-    found = {"user": user_file(os.environ), "project": find_project_file(cwd or ".", os.environ)}
+    paths = {"user": user_file(os.environ), "project": find_project_file(cwd or ".", os.environ)}
     if as_json:
-        _print_json(found)
+        _print_json(paths)
         return
-    for kind, file in found.items():
+    for kind, file in paths.items():
         absent = "" if file and os.path.exists(file) else " (absent)" if file else "none"
         click.echo(f"{kind:<8} {file or ''}{absent}")
 
@@ -156,7 +158,7 @@ def _load(cwd: str | None) -> Loaded:
 
 
 def _rows(loaded: Loaded) -> Iterator[tuple[str, Any, str]]:
-    """Name, value without secrets, and origin of every field."""
+    """Name, value (secrets masked) and origin of every field."""
     import msgspec
 
     from geminids.config.fields import fields
@@ -184,13 +186,13 @@ def _file(project: bool, cwd: str | None) -> str:
     )
 
 
-def _say_what_does_not_hold(cwd: str | None) -> None:
+def _warn_if_invalid(cwd: str | None) -> None:
     from geminids.errors import OptionsError
 
     try:
         _load(cwd)
     except OptionsError as error:
-        click.echo(f"geminids: a run here would be refused now: {error}", err=True)
+        click.echo(f"geminids: a run here would now fail: {error}", err=True)
 
 
 def _print_json(value: Any) -> None:
@@ -199,15 +201,15 @@ def _print_json(value: Any) -> None:
     click.echo(json.dumps(value))
 
 
-def _is_nothing(value: Any) -> bool:
+def _is_empty(value: Any) -> bool:
     return value is None or (isinstance(value, (list, tuple, dict)) and not value)
 
 
 def _shown(value: Any, *, whole: bool = False) -> str:
     import json
 
-    spelled = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    text = "" if _is_nothing(value) else spelled
+    encoded = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    text = "" if _is_empty(value) else encoded
     line = text.replace("\n", "\\n")
     return text if whole else line if len(line) <= 60 else f"{line[:57]}..."
 
@@ -216,7 +218,7 @@ _USER_IN_URL = re.compile(r"(?<=://)[^/@\s]+(?=@)")
 
 
 def masked(options: Options) -> Options:
-    """The same options with `***` for values of variables with secret names, and for all headers.
+    """The options with `***` in place of headers and of variables with secret names.
 
     >>> masked(Options(env={"API_TOKEN": "hunter2hunter2", "LANG": "C"})).env
     {'API_TOKEN': '***', 'LANG': 'C'}

@@ -1,4 +1,4 @@
-"""`geminids gateway`: the Gemini API on loopback, by itself."""
+"""`geminids gateway`: serve the Gemini API on loopback, without a run."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 __all__ = ["gateway"]
 
-_ENDS = {signal.SIGINT, signal.SIGTERM}
-# Nobody asks this command for old requests: their bodies must not pile up.
+_STOP_SIGNALS = {signal.SIGINT, signal.SIGTERM}
+# Nothing reads old requests here: do not keep their bodies.
 _KEEP = 1
 
 
-_WHO = {(False, False): "scripted", (True, False): "recording", (False, True): "replaying"}
+_MODES = {(False, False): "scripted", (True, False): "recording", (False, True): "replaying"}
 
 
 class _BadFile(click.ClickException):
@@ -33,54 +33,63 @@ class _BadFile(click.ClickException):
 
 @click.command()
 @click.option(
-    "--script", type=click.Path(path_type=Path), help="Answer from this file (default: the offline scene)."
+    "--script", type=click.Path(path_type=Path), help="Answer from this file (default: the built-in demo)."
 )
-@click.option("--record", type=click.Path(path_type=Path), help="Write what passes to this cassette file.")
+@click.option(
+    "--record", type=click.Path(path_type=Path), help="Write requests and responses to this cassette file."
+)
 @click.option("--replay", type=click.Path(path_type=Path), help="Answer from this cassette file.")
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=0, help="Port on 127.0.0.1 (default: a free one)."
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line on stdout.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON lines to stdout.")
 def gateway(script: Path | None, record: Path | None, replay: Path | None, port: int, as_json: bool) -> None:
-    """Serve the Gemini API on 127.0.0.1: from a script or a cassette without key and network, or recorded from Google
-    with the key in GEMINI_API_KEY. Ctrl-C ends it."""
+    """Serve the Gemini API on 127.0.0.1 until Ctrl-C.
+
+    Answers come from a script or a cassette, without key and network. With --record but without
+    --script, requests go to Google with the key in GEMINI_API_KEY.
+    """
     from geminids.errors import GeminidsError
     from geminids.gateway import Gateway
 
     if replay is not None and (script is not None or record is not None):
-        raise click.UsageError("--replay goes with neither --script nor --record")
+        raise click.UsageError("--replay cannot be used with --script or --record")
     try:
-        answers = _answers(script, record, replay)
+        upstream = _upstream(script, record, replay)
     except GeminidsError as error:
         raise _BadFile(str(error)) from None
-    door = _Door(answers) if record is not None and script is None else None
-    # Blocked before the thread starts, which inherits it: the signals wait for sigwait below.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDS)
+    guarded = _TokenRequired(upstream) if record is not None and script is None else None
+    # Block the signals before the thread starts and inherits the mask: sigwait below receives them.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
     try:
-        with Gateway(door or _Honest(answers), port=port, keep=_KEEP, on_answer=_Log(as_json)) as served:
-            env = served.env if door is None else {**served.env, "GEMINI_API_KEY": door.opened(served.port)}
-            _greet(served, env, _WHO[record is not None, replay is not None], as_json)
-            signal.sigwait(_ENDS)
+        with Gateway(
+            guarded or _ReportsErrors(upstream), port=port, keep=_KEEP, on_answer=_Log(as_json)
+        ) as served:
+            env = served.env
+            if guarded is not None:
+                env = {**env, "GEMINI_API_KEY": guarded.open(served.port)}
+            _print_address(served, env, _MODES[record is not None, replay is not None], as_json)
+            signal.sigwait(_STOP_SIGNALS)
     except GeminidsError as error:
         raise click.ClickException(str(error)) from None
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         if record is not None:
-            answers.close()
+            upstream.close()
 
 
-def _answers(script: Path | None, record: Path | None, replay: Path | None) -> Any:
+def _upstream(script: Path | None, record: Path | None, replay: Path | None) -> Any:
     if replay is not None:
         from geminids.gateway.cassette.cassette import load_cassette
         from geminids.gateway.cassette.replay import Replaying
 
-        return Replaying(load_cassette(replay), secrets=_secrets(), on_remark=_say)
+        return Replaying(load_cassette(replay), secrets=_secrets(), on_remark=_print_error)
     if record is None:
         return _scripted(script)
     from geminids.gateway.cassette.recording import Recording
 
     inner = _google() if script is None else _scripted(script)
-    return Recording(inner, record, secrets=_secrets(), on_remark=_say)
+    return Recording(inner, record, secrets=_secrets(), on_remark=_print_error)
 
 
 def _scripted(script: Path | None) -> Upstream:
@@ -99,7 +108,7 @@ def _google() -> Upstream:
     key = os.environ.get("GEMINI_API_KEY")
     if not key:
         raise GeminidsError(
-            "there is no key to record with", hint="Set GEMINI_API_KEY, or record a script with --script."
+            "recording needs a key", hint="Set GEMINI_API_KEY, or record a script with --script."
         )
     return Forwarding(
         os.environ.get("GOOGLE_GEMINI_BASE_URL") or GEMINI_URL, ApiKey(key), read_network_settings(os.environ)
@@ -112,28 +121,28 @@ def _secrets() -> frozenset[str]:
     return secrets_of(os.environ)
 
 
-def _say(remark: str) -> None:
-    click.echo(remark, err=True)
+def _print_error(message: str) -> None:
+    click.echo(message, err=True)
 
 
-def _heard(told: GatewayMessage) -> None:
-    fault = getattr(told, "fault", None)
+def _print_fault(message: GatewayMessage) -> None:
+    fault = getattr(message, "fault", None)
     if fault is not None:
-        _say(fault)
+        _print_error(fault)
 
 
-class _Door:
-    """Stands before Google: only who has the token, which takes the place of the key, gets through to spend it."""
+class _TokenRequired:
+    """Forwards a request to Google only if it has the token that replaces the key."""
 
     def __init__(self, inner: Upstream) -> None:
         from geminids.gateway.lease import Lease, Leases
 
-        self._lease = Lease(inner, _heard)
+        self._lease = Lease(inner, _print_fault)
         self._leases = Leases()
         self._port = 0
 
-    def opened(self, port: int) -> str:
-        """Let requests in from now on; gives the token."""
+    def open(self, port: int) -> str:
+        """Accept requests from now on; returns the token."""
         self._port = port
         self._leases.add(self._lease)
         return self._lease.token
@@ -144,8 +153,8 @@ class _Door:
         return MeteredUpstream(self._leases, lambda: self._port).answer(request)
 
 
-class _Honest:
-    """Tells a client what went wrong as the API would, and people in words."""
+class _ReportsErrors:
+    """Turns a fault of the upstream into an API error for the client and a message on stderr."""
 
     def __init__(self, inner: Upstream) -> None:
         self._inner = inner
@@ -158,10 +167,10 @@ class _Honest:
             async for part in self._inner.answer(request):
                 yield part
         except UpstreamFault as fault:
-            _say(fault.message)
+            _print_error(fault.message)
             yield Cut()
         except Mismatch as mismatch:
-            _say(f"{mismatch.message}\n  {mismatch.hint}")
+            _print_error(f"{mismatch.message}\n  {mismatch.hint}")
             body = error_body(400, mismatch.message)
             yield Head(
                 400, {"content-type": "application/json", "content-length": str(len(body))}, "not recorded"
@@ -169,16 +178,16 @@ class _Honest:
             yield Body(body)
 
 
-def _greet(served: Any, env: dict[str, str], who: str, as_json: bool) -> None:
+def _print_address(served: Any, env: dict[str, str], mode: str, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"url": served.url, "port": served.port, "env": env}))
     else:
-        words = " ".join(f"{name}={value}" for name, value in env.items())
-        click.echo(f"Gemini API ({who}) on {served.url}  {words}", err=True)
+        variables = " ".join(f"{name}={value}" for name, value in env.items())
+        click.echo(f"Gemini API ({mode}) on {served.url}  {variables}", err=True)
 
 
 class _Log:
-    """Prints one line for each request, as its answer begins."""
+    """Prints a line for each request when its response starts."""
 
     def __init__(self, as_json: bool) -> None:
         self._as_json = as_json
@@ -187,20 +196,20 @@ class _Log:
         try:
             click.echo(self._line(request, kind))
         except OSError:
-            # Whoever read our lines is gone: end as if asked to, and let no flush at exit fail again.
-            with open(os.devnull, "wb") as nowhere:
-                os.dup2(nowhere.fileno(), 1)
+            # The reader of stdout is gone: stop, and redirect stdout for the flush at exit.
+            with open(os.devnull, "wb") as devnull:
+                os.dup2(devnull.fileno(), 1)
             os.kill(os.getpid(), signal.SIGTERM)
 
     def _line(self, request: Request, kind: str) -> str:
-        text = _shown(request.last_user_text)
+        text = _shorten(request.last_user_text)
         if self._as_json:
             fields = {"n": request.n, "method": request.method, "model": request.model}
             return json.dumps({**fields, "text": text, "reply": kind}, ensure_ascii=False)
         return f"{request.n:>4}  {request.method:<8}  {request.model or request.path}  “{text}”  -> {kind}"
 
 
-def _shown(text: str, most: int = 60) -> str:
+def _shorten(text: str, limit: int = 60) -> str:
     # Control characters of a prompt must not reach the terminal.
     text = "".join(c if c.isprintable() else "�" for c in " ".join(text.split()))
-    return text if len(text) <= most else text[: most - 1] + "…"
+    return text if len(text) <= limit else text[: limit - 1] + "…"

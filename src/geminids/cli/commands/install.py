@@ -1,4 +1,4 @@
-"""`geminids install`: a release of Gemini CLI beside the others."""
+"""`geminids install`: install a release of Gemini CLI next to the others."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ __all__ = ["install"]
     type=click.Choice(["managed", "path"]),
     default="managed",
     show_default=True,
-    help="Bring a Node of our own (140 MB, faster starts), or use the one on PATH.",
+    help="managed: download Node too (140 MB, starts faster). path: use the Node on PATH.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print what was installed as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the installed release as JSON.")
 def install(version: str, node: Literal["managed", "path"], as_json: bool) -> None:
-    """Install a VERSION or tag of Gemini CLI (default: latest).
+    """Install VERSION, a version or tag of Gemini CLI (default: latest).
 
-    It goes into geminids' own folder, never into your global npm packages. Any version can be installed; geminids
-    runs 0.54 and newer.
+    Releases are installed in a folder of geminids, never in your global npm packages. Any version can
+    be installed, but geminids runs only 0.54 and newer.
     """
     from geminids.cli.commands.versions import row_of
     from geminids.config.paths import Places
     from geminids.gemini.features import OLDEST_SUPPORTED
-    from geminids.gemini.install.cli import install as put
+    from geminids.gemini.install.cli import install as install_release
 
     began = time.monotonic()
 
-    def say(step: str) -> None:
+    def report(step: str) -> None:
         click.echo(f"[{time.monotonic() - began:5.1f} s] {step}", err=True)
 
     places = Places.of()
-    gemini = put(version, places=places, progress=say, node=node)
+    gemini = install_release(version, places=places, progress=report, node=node)
     if gemini.release.is_supported:
-        say(f"Gemini CLI {gemini.version} is ready")
+        report(f"Gemini CLI {gemini.version} is ready")
     else:
-        say(f"Gemini CLI {gemini.version} is installed, but geminids runs {OLDEST_SUPPORTED} and newer")
+        report(f"Gemini CLI {gemini.version} is installed, but geminids needs {OLDEST_SUPPORTED} or newer")
     if as_json:
         import json
 

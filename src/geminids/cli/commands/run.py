@@ -1,4 +1,4 @@
-"""`geminids run`: one run, shown in the chosen format."""
+"""`geminids run`: start one run and print it in the chosen format."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from geminids.cli.shared.flags import GroupedCommand, field_flags, given_by_flags, own_flag
-from geminids.cli.shared.result import exit_code, say_why
-from geminids.cli.shared.signals import signals_noted
+from geminids.cli.shared.flags import GroupedCommand, field_flags, own_flag, parse_flags
+from geminids.cli.shared.result import exit_code, print_failure
+from geminids.cli.shared.signals import collect_signals
 from geminids.config.loader import load_options
 from geminids.dialects.dialect import DIALECTS, Dialect, dialect
 from geminids.options import Options
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from geminids.views.plain import DialectOutput
     from geminids.warm.owner.owner_run import RemoteRun
 
-__all__ = ["check_manner", "run"]
+__all__ = ["check_format_flags", "run"]
 
 _OUTPUTS = ("pretty", "text", "events", *sorted(DIALECTS))
 
@@ -30,20 +30,21 @@ _OUTPUTS = ("pretty", "text", "events", *sorted(DIALECTS))
 @click.argument("prompt", required=False)
 @field_flags
 @own_flag(
-    "--output", "-o", type=click.Choice(_OUTPUTS), help="[default: pretty on a terminal, text in a pipe]"
+    "--output",
+    "-o",
+    type=click.Choice(_OUTPUTS),
+    help="Output format.  [default: pretty on a terminal, text in a pipe]",
 )
-@own_flag("--partial", is_flag=True, help="With -o claude: pieces of messages too, as they come.")
-@own_flag(
-    "--strict", is_flag=True, help="With -o record: exit with 3 where a field of the record is not known."
-)
-@own_flag("--record-dir", metavar="DIR", help="With -o record: keep its log and its trajectory there.")
-@own_flag("--save-events", metavar="FILE", help="Write all events to FILE, one JSON object a line.")
+@own_flag("--partial", is_flag=True, help="With -o claude: also print partial messages as they arrive.")
+@own_flag("--strict", is_flag=True, help="With -o record: exit with 3 if a field of the record is unknown.")
+@own_flag("--record-dir", metavar="DIR", help="With -o record: also write the log and the trajectory to DIR.")
+@own_flag("--save-events", metavar="FILE", help="Write all events to FILE, one JSON object per line.")
 @own_flag(
     "--warm",
     is_flag=True,
     group="CLI and environment",
     envvar="GEMINIDS_WARM",
-    help="Let a CLI that is running already answer; the first such run starts it. See geminids warm.",
+    help="Use a CLI that is already running; the first such run starts it. See geminids warm.",
 )
 @own_flag(
     "--warm-for",
@@ -52,9 +53,9 @@ _OUTPUTS = ("pretty", "text", "events", *sorted(DIALECTS))
     default=300.0,
     group="CLI and environment",
     envvar="GEMINIDS_WARM_FOR",
-    help="How long it waits for the next run.  [default: 300]",
+    help="How long the running CLI waits for the next run.  [default: 300]",
 )
-@own_flag("--dry-run", is_flag=True, help="Show what would be run, and run nothing.")
+@own_flag("--dry-run", is_flag=True, help="Show what would run, and start nothing.")
 def run(
     prompt: str | None,
     output: str | None,
@@ -66,20 +67,21 @@ def run(
     warm_for: float,
     dry_run: bool,
     no_config: bool,
-    go_on: bool,
+    continue_latest: bool,
     **params: Any,
 ) -> int:
-    """Run the agent once. PROMPT is text, or - to read it from stdin; with --template it may be left out.
+    """Run the agent once. PROMPT is text, or - to read it from stdin; it is optional with --template.
 
-    A flag whose value ends in ... can be repeated; tools, servers and capabilities can have commas between them.
-    A switch has a --no- form. What no flag says comes from the variable (GEMINIDS_MODEL), the project's
-    geminids.toml, your own config.toml, or is the default: see geminids config list.
+    A flag whose value ends in ... can be repeated. Tools, servers and capabilities can also be
+    separated by commas. Each switch has a --no- form. Without a flag, a value comes from an
+    environment variable (GEMINIDS_MODEL), the project's geminids.toml, your config.toml, or the
+    default: see geminids config list.
 
-    Exit codes: 0 success, 1 failed, 2 bad usage, 3 --strict failed, 4 max turns or over budget, 124 timed out,
-    127 no CLI, 130 interrupted.
+    Exit codes: 0 success, 1 failed, 2 bad usage, 3 --strict failed, 4 max turns or over budget,
+    124 timed out, 127 no CLI, 130 interrupted.
     """
-    flags = given_by_flags(params, go_on=go_on)
-    check_manner(output, partial=partial, strict=strict, record_dir=record_dir)
+    flags = parse_flags(params, continue_latest=continue_latest)
+    check_format_flags(output, partial=partial, strict=strict, record_dir=record_dir)
     loaded = load_options(flags=flags, config=not no_config)
     options = loaded.options
     for warning in loaded.warnings:
@@ -94,8 +96,8 @@ def run(
     asker = _asker(options, output)
     files = _record_files(record_dir)
     agent = _agent(text, options, warm_for if warm else None, asker)
-    with _saving(save_events) as sink, signals_noted():
-        # The CLI takes most of a second to load: it starts before we import what the rest needs.
+    with _open_events_file(save_events) as sink, collect_signals():
+        # The CLI takes most of a second to load: start it before we import the rest.
         agent.launch()
         if options.gateway != "off":
             from geminids.process.hardening import protect_command
@@ -103,18 +105,18 @@ def run(
             protect_command()
         from geminids.cli.shared.follow import follow
 
-        spoken = _spoken(output, partial, files)
-        result = follow(agent, output, sink, asker, spoken)
+        printer = _dialect_printer(output, partial, files)
+        result = follow(agent, output, sink, asker, printer)
     if output == "text":
-        say_why(result)
-    if strict and spoken is not None:
-        from geminids.cli.shared.record_files import complain
+        print_failure(result)
+    if strict and printer is not None:
+        from geminids.cli.shared.record_files import report_missing_fields
 
-        return exit_code(result) or complain(spoken.last, trajectory=record_dir is not None)
+        return exit_code(result) or report_missing_fields(printer.last, trajectory=record_dir is not None)
     return exit_code(result)
 
 
-def _spoken(output: str, partial: bool, files: Dialect | None) -> DialectOutput | None:
+def _dialect_printer(output: str, partial: bool, files: Dialect | None) -> DialectOutput | None:
     if output not in DIALECTS:
         return None
     from geminids.views.plain import DialectOutput
@@ -130,28 +132,28 @@ def _record_files(folder: str | None) -> Dialect | None:
     return RecordFiles(folder)
 
 
-def check_manner(
+def check_format_flags(
     output: str | None, *, partial: bool, strict: bool, record_dir: str | None = None, flag: str = "-o"
 ) -> None:
-    """Raise for a manner of speaking that the format does not have."""
+    """Raise for a flag that the output format does not support."""
     if partial and output != "claude":
-        raise click.UsageError(f"--partial goes with {flag} claude only.")
+        raise click.UsageError(f"--partial works only with {flag} claude.")
     if strict and output != "record":
-        raise click.UsageError(f"--strict goes with {flag} record only.")
+        raise click.UsageError(f"--strict works only with {flag} record.")
     if record_dir is not None and output != "record":
-        raise click.UsageError(f"--record-dir goes with {flag} record only.")
+        raise click.UsageError(f"--record-dir works only with {flag} record.")
 
 
 def _asker(options: Options, output: str) -> Asker | None:
     if output != "pretty":
         return None
-    from geminids.cli.shared.ask_permission import asker_for  # imported late: in a pipe there is nobody
+    from geminids.cli.shared.ask_permission import create_asker  # imported late: not needed in a pipe
 
-    return asker_for(options, output)
+    return create_asker(options, output)
 
 
 def _agent(prompt: str, options: Options, warm_for: float | None, asker: Asker | None) -> Run | RemoteRun:
-    """The run, by whoever is there to run it."""
+    """The run: in the warm process if `warm_for` is given, otherwise in this one."""
     if warm_for is not None:
         from geminids.warm.owner.owner_run import RemoteRun
 
@@ -165,15 +167,15 @@ def _prompt(prompt: str | None, options: Options) -> str:
     if prompt is None and (sys.stdin is None or sys.stdin.isatty() or options.template is not None):
         if options.template is not None:
             return ""
-        raise click.UsageError('No prompt. Try: geminids run "What does this folder hold?"')
+        raise click.UsageError('No prompt. Try: geminids run "What is in this folder?"')
     if prompt is None or prompt == "-":
         if sys.stdin is None:
-            raise click.UsageError("stdin is closed: there is no prompt to read.")
+            raise click.UsageError("stdin is closed: give the prompt as an argument.")
         return sys.stdin.buffer.read().decode("utf-8", "replace")
     return prompt
 
 
-def _saving(path: str | None) -> Any:
+def _open_events_file(path: str | None) -> Any:
     from contextlib import nullcontext
 
     if path is None:
@@ -183,4 +185,4 @@ def _saving(path: str | None) -> Any:
     try:
         return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb", buffering=0)
     except OSError as error:
-        raise click.UsageError(f"--save-events: {Path(path)} cannot be written: {error.strerror}") from None
+        raise click.UsageError(f"--save-events: cannot write {Path(path)}: {error.strerror}") from None

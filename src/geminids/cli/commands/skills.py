@@ -1,4 +1,4 @@
-"""`geminids skills`: which agent skills a run has, what is wrong with them, and adding them to a folder."""
+"""`geminids skills`: list, lint, add and remove agent skills."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _cwd = click.option(
     default=".",
     metavar="DIR",
     callback=check_cwd,
-    help="The folder that the agent works in.  [default: .]",
+    help="The working folder of the run.  [default: .]",
 )
 _home = click.option(
     "--home", default="user", metavar="HOME", help="user, isolated, or a folder.  [default: user]"
@@ -35,22 +35,22 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 @click.group()
 def skills() -> None:
-    """Agent skills: what a run has, what is wrong, add and remove.
+    """List, lint, add or remove agent skills.
 
-    A skill is a folder with a SKILL.md. Those of the folder that the agent works in have no power by default: only
-    what you have put there with `geminids skills add`, and as long as it does not change.
+    A skill is a folder with a SKILL.md. Skills in the working folder are ignored by default, except
+    those that you added with `geminids skills add` and that have not changed since.
     """
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         click.get_current_context().color = False
 
 
-@skills.command("list", short_help="Show what the CLI looks at, and what a run sees.")
+@skills.command("list", short_help="List all skills and whether a run uses them.")
 @_cwd
 @_home
 @_gemini
 @_json
 def list_skills(cwd: str, home: str, gemini: str | None, as_json: bool) -> None:
-    """Show every skill that the CLI looks at: which one its name stands for, and whether a run by default sees it."""
+    """List every skill that the CLI can find, and whether a default run uses it."""
     from geminids.cli.shared.skill_table import as_rows, print_table
 
     listing = _listing(cwd, home, gemini)
@@ -66,32 +66,33 @@ def list_skills(cwd: str, home: str, gemini: str | None, as_json: bool) -> None:
 @_home
 @_json
 def lint(paths: tuple[str, ...], cwd: str, home: str, as_json: bool) -> int:
-    """Tell what is wrong with skills. PATH is a SKILL.md, a skill's folder or a folder of skills.
+    """Check skills for errors. PATH is a SKILL.md, a skill's folder or a folder of skills.
 
-    Without PATH: all that the CLI looks at, yours and the folder's. Exit codes: 0 no errors, 1 errors, 2 bad usage.
+    Without PATH, checks your own skills and those of the working folder.
+    Exit codes: 0 no errors, 1 errors, 2 bad usage.
     """
     from geminids.errors import GeminidsError
 
     try:
-        found = _lint_paths(paths) if paths else _lint_tiers(cwd, home)
+        findings = _lint_paths(paths) if paths else _lint_tiers(cwd, home)
     except GeminidsError as error:
         raise click.UsageError(str(error)) from None
     if as_json:
-        _print_json({"ok": not _errors(found), "findings": found})
+        _print_json({"ok": not _errors(findings), "findings": findings})
     else:
-        _print_findings(found)
-    return 1 if _errors(found) else 0
+        _print_findings(findings)
+    return 1 if _errors(findings) else 0
 
 
-@skills.command(short_help="Copy a skill into a folder, and vouch for it.")
+@skills.command(short_help="Copy a skill into a folder and trust it.")
 @click.argument("source")
 @_cwd
-@click.option("--force", is_flag=True, help="Replace a skill of that name.")
+@click.option("--force", is_flag=True, help="Replace a skill with the same name.")
 def add(source: str, cwd: str, force: bool) -> None:
-    """Copy a skill's folder to DIR/.agents/skills, and vouch for it: runs there will have it.
+    """Copy a skill's folder to DIR/.agents/skills and trust it: runs in DIR use it.
 
-    A skill with errors (see lint) is refused. Where a file of the copy changes later, the skill has no power any more:
-    look at the change, and say `geminids skills add DIR/.agents/skills/NAME --force`.
+    A skill with errors (see lint) is not added. If a file of the copy changes later, runs ignore the
+    skill. Review the change, then run `geminids skills add DIR/.agents/skills/NAME --force`.
     """
     from geminids.config.paths import Places
     from geminids.gemini.skills.add import add_skill
@@ -105,10 +106,10 @@ def add(source: str, cwd: str, force: bool) -> None:
 @click.argument("name")
 @_cwd
 @click.option(
-    "--force", is_flag=True, help="Also one that was not added by `geminids skills add`, or has changed."
+    "--force", is_flag=True, help="Also remove a skill that `skills add` did not add, or that has changed."
 )
 def remove(name: str, cwd: str, force: bool) -> None:
-    """Take a skill out of DIR/.agents/skills again."""
+    """Remove a skill from DIR/.agents/skills."""
     from geminids.config.paths import Places
     from geminids.gemini.skills.add import remove_skill
 
@@ -131,24 +132,22 @@ def _listing(cwd: str, home: str, gemini: str | None) -> Listing:
     try:
         source = source_home(home, os.environ, places)
     except SettingsProblem as problem:
-        raise GeminidsError(
-            str(problem), hint="Mend that file, or look at another home with --home."
-        ) from None
+        raise GeminidsError(str(problem), hint="Fix that file, or use another home with --home.") from None
     built_in = built_in_folder(cli) if cli else None
-    found = find_skills(cwd, source.path, settings=source.settings, built_in=built_in)
+    all_skills = find_skills(cwd, source.path, settings=source.settings, built_in=built_in)
     return Listing(
         release=cli.release if cli else release_of(None),
         cwd=os.path.realpath(cwd),
         home=str(source.path),
-        skills=found,
-        recorded=frozenset(skill.folder for skill in found if record_of(skill.folder, places)),
+        skills=all_skills,
+        recorded=frozenset(skill.folder for skill in all_skills if record_of(skill.folder, places)),
         vouched=trusted_skills(cwd, places),
         untrusted=untrusted_skills(cwd, places, home=source.path),
     )
 
 
 def _cli(gemini: str | None) -> Gemini | None:
-    """The CLI that a run would use; without one, the newest is assumed, so that the files can be looked at."""
+    """The CLI that a run would use; None if there is none (then assume the newest release)."""
     from geminids.errors import CliMissing
     from geminids.gemini import find
 
@@ -157,7 +156,7 @@ def _cli(gemini: str | None) -> Gemini | None:
     except CliMissing:
         if gemini is not None:
             raise
-        click.echo("geminids: no Gemini CLI was found; this is what the newest would see", err=True)
+        click.echo("geminids: no Gemini CLI found; listing what the newest release would use", err=True)
         return None
 
 
@@ -176,28 +175,30 @@ def _lint_tiers(cwd: str, home: str) -> list[Finding]:
         for top in (listing.home, listing.cwd)
         for name in (".gemini", ".agents")
     ]
-    found = [one for folder in dict.fromkeys(folders) if os.path.isdir(folder) for one in lint_path(folder)]
-    told = {one.file for one in found if one.code == "shadowed"}
-    mine = tuple(skill for skill in listing.skills if skill.tier not in ("built-in", "extension"))
-    return found + [one for one in shadowed_findings(mine) if one.file not in told]
+    existing = [folder for folder in dict.fromkeys(folders) if os.path.isdir(folder)]
+    findings = [finding for folder in existing for finding in lint_path(folder)]
+    reported = {finding.file for finding in findings if finding.code == "shadowed"}
+    own_skills = tuple(skill for skill in listing.skills if skill.tier not in ("built-in", "extension"))
+    return findings + [finding for finding in shadowed_findings(own_skills) if finding.file not in reported]
 
 
-def _errors(found: Sequence[Finding]) -> int:
-    return sum(one.level == "error" for one in found)
+def _errors(findings: Sequence[Finding]) -> int:
+    return sum(finding.level == "error" for finding in findings)
 
 
-def _print_findings(found: Sequence[Finding], *, err: bool = False) -> None:
+def _print_findings(findings: Sequence[Finding], *, err: bool = False) -> None:
     from geminids.views.sanitize import one_line
 
-    for one in found:
-        level = click.style(one.level, fg="red" if one.level == "error" else "yellow")
-        place = f"{one_line(os.path.relpath(one.file))}:{one.line}"
-        click.echo(f"{place}: {level} {click.style(one.code, bold=True)}: {one_line(one.message)}", err=err)
+    for finding in findings:
+        level = click.style(finding.level, fg="red" if finding.level == "error" else "yellow")
+        place = f"{one_line(os.path.relpath(finding.file))}:{finding.line}"
+        code = click.style(finding.code, bold=True)
+        click.echo(f"{place}: {level} {code}: {one_line(finding.message)}", err=err)
     if not err:
-        errors = _errors(found)
-        counts = [(errors, "error"), (len(found) - errors, "warning")]
-        said = ", ".join(f"{count} {what}{'s' if count > 1 else ''}" for count, what in counts if count)
-        click.echo(click.style(said, fg="red" if errors else "yellow") if said else "nothing is wrong")
+        errors = _errors(findings)
+        counts = [(errors, "error"), (len(findings) - errors, "warning")]
+        summary = ", ".join(f"{count} {noun}{'s' if count > 1 else ''}" for count, noun in counts if count)
+        click.echo(click.style(summary, fg="red" if errors else "yellow") if summary else "no problems found")
 
 
 def _print_json(value: Any) -> None:

@@ -1,4 +1,4 @@
-"""`geminids uninstall`: remove one release that geminids installed."""
+"""`geminids uninstall`: remove a release that `geminids install` installed."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ __all__ = ["uninstall"]
 @click.command()
 @click.argument("version")
 def uninstall(version: str) -> None:
-    """Remove VERSION, which `geminids install` has put there."""
+    """Remove a VERSION that `geminids install` installed."""
     from geminids.gemini.install.cli import uninstall as remove
 
     remove(version)
-    click.echo(f"Gemini CLI {version.removeprefix('v')} is removed", err=True)
+    click.echo(f"Gemini CLI {version.removeprefix('v')} was removed", err=True)

@@ -1,4 +1,4 @@
-"""`geminids usage`: the tokens of all stored sessions and their cost."""
+"""`geminids usage`: show the tokens and the cost of all stored sessions."""
 
 from __future__ import annotations
 
@@ -21,20 +21,21 @@ __all__ = ["usage"]
 _KEYS = ("day", "model", "project", "session")
 _AGO = re.compile(r"(\d{1,5})([dw])")
 _NUMBERS = ("requests", "input", "cached", "output", "thinking", "tool", "total")
-# Parts of the numbers above that no session file holds.
+# Parts of the numbers above that are not in session files.
 _PARTS = ("other_requests", "other_tokens", "discarded_requests", "discarded_tokens", "unknown_requests")
 
 
 def _keys(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str, ...]:
     keys = tuple(dict.fromkeys(key.strip() for key in value.split(",") if key.strip()))
-    odd = [key for key in keys if key not in _KEYS]
-    if odd or not keys:
-        raise click.UsageError(f"--by: {odd[0] if odd else 'nothing'} is none of {', '.join(_KEYS)}")
+    unknown = [key for key in keys if key not in _KEYS]
+    if unknown or not keys:
+        name = unknown[0] if unknown else repr(value)
+        raise click.UsageError(f"--by: {name} is not one of {', '.join(_KEYS)}")
     return keys
 
 
 def _day(ctx: click.Context, param: click.Parameter, value: str | None) -> date | None:
-    """A date, or so many days back: 1d is today alone."""
+    """Parse a date, or a number of days or weeks: 1d is today only."""
     if value is None:
         return None
     try:
@@ -44,23 +45,23 @@ def _day(ctx: click.Context, param: click.Parameter, value: str | None) -> date 
         return date.fromisoformat(value)
     except (ValueError, OverflowError):
         raise click.UsageError(
-            f"--{param.name}: {value!r} is no day: write 2026-11-16, or 7d for the last seven days"
+            f"--{param.name}: {value!r} is not a day; use 2026-11-16, or 7d for the last seven days"
         ) from None
 
 
 def _path(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
     if value is not None and (not value or "\0" in value):
-        raise click.UsageError(f"--{param.name}: {'a path has no NUL in it' if value else 'which path?'}")
+        raise click.UsageError(f"--{param.name}: the path {'contains NUL' if value else 'is empty'}")
     return value
 
 
 def _project(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """The folder, from the root on."""
+    """The absolute path of the folder."""
     value = _path(ctx, param, value)
     try:
         return None if value is None else os.path.abspath(value)
     except OSError:
-        raise click.UsageError(f"--project: {value} is in a folder that is gone") from None
+        raise click.UsageError(f"--project: {value}: the current folder no longer exists") from None
 
 
 @click.command()
@@ -69,26 +70,28 @@ def _project(ctx: click.Context, param: click.Parameter, value: str | None) -> s
     default="day,model",
     metavar="KEYS",
     callback=_keys,
-    help=f"Of {', '.join(_KEYS)}, in any order.  [default: day,model]",
+    help=f"Group by {', '.join(_KEYS)}, in any order.  [default: day,model]",
 )
-@click.option("--since", metavar="DAY", callback=_day, help="From this day on: 2026-11-16, or 7d.")
-@click.option("--until", metavar="DAY", callback=_day, help="Up to this day, and with it.")
-@click.option("--project", metavar="DIR", callback=_project, help="What was used in this folder alone.")
+@click.option(
+    "--since", metavar="DAY", callback=_day, help="First day: 2026-11-16, or 7d for the last seven."
+)
+@click.option("--until", metavar="DAY", callback=_day, help="Last day.")
+@click.option("--project", metavar="DIR", callback=_project, help="Count only this folder.")
 @click.option(
     "--home",
     metavar="HOME",
     callback=check_home,
-    help="user, isolated, or a folder.  [default: all that we know]",
+    help="user, isolated, or a folder.  [default: all known homes]",
 )
 @click.option(
-    "--prices", metavar="FILE", callback=_path, help="Prices of your own, which go before the list prices."
+    "--prices", metavar="FILE", callback=_path, help="Your own prices; they override the list prices."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 @click.option(
-    "--html", metavar="FILE", callback=_path, help="Write a page with plots, which only you can read."
+    "--html", metavar="FILE", callback=_path, help="Write a page with charts to FILE, readable only by you."
 )
-@click.option("--force", is_flag=True, help="Write over a file that is there.")
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
 def usage(
     by: tuple[Key, ...],
     since: date | None,
@@ -101,16 +104,16 @@ def usage(
     html: str | None,
     force: bool,
 ) -> None:
-    """Show the tokens that Gemini CLI has used on this machine, and their list price.
+    """Show the tokens that Gemini CLI used on this machine, and their list price.
 
-    The numbers come from the CLI's session files and from the request log of geminids. Days are in local time. Each
-    request counts once, also if its session was resumed, forked or rescued. Requests of subagents count for the
-    conversation that called them.
+    The numbers come from the CLI's session files and from the request log of geminids. Days are in
+    local time. Each request counts once, even if its session was resumed, forked or rescued. Requests
+    of subagents count for the session that started them.
     """
     if since and until and until < since:
         raise click.UsageError(f"--until {until} is before --since {since}")
     if as_json + as_csv + (html is not None) > 1:
-        raise click.UsageError("--json, --csv and --html: one of them")
+        raise click.UsageError("--json, --csv and --html cannot be used together")
     report = _report(by, since, until, project, home, prices)
     if as_json:
         _print_json(report)
@@ -121,7 +124,7 @@ def usage(
     elif report.used or report.troubles:
         _print_table(report)
     else:
-        _print_nothing(_nothing(since, until, project))
+        _print_text(_nothing_used(since, until, project))
 
 
 def _report(
@@ -141,7 +144,7 @@ def _report(
 
     prices = prices if prices is not None else _configured_prices()
     table = read_prices(prices) if prices is not None else None
-    # A file that was last written before that day has nothing of it. One more day, in case the clock was changed.
+    # Skip files last written before that day; one day of tolerance in case the clock was changed.
     changed = datetime.combine(since, time()).astimezone() - timedelta(days=1) if since else None
     places = Places.of()
     stored = stored_usage(project, home=home, since=changed, places=places)
@@ -152,13 +155,13 @@ def _report(
 
 
 def _configured_prices() -> str | None:
-    """The `prices` option that a run in this folder would use. Loads the configuration only if there is any."""
+    """The `prices` option of a run in this folder. Loads the configuration only if there is any."""
     from geminids.config.files import find_project_file, user_file
 
     environ = os.environ
     try:
         here = os.getcwd()
-    except OSError:  # it is gone, and nothing is configured there
+    except OSError:  # the current folder is gone: it has no configuration
         here = os.sep
     if (
         "GEMINIDS_PRICES" not in environ
@@ -171,13 +174,13 @@ def _configured_prices() -> str | None:
     return load_options(here).options.prices
 
 
-def _nothing(since: date | None, until: date | None, project: str | None) -> str:
-    of = f" in {project}" if project else " on this machine"
+def _nothing_used(since: date | None, until: date | None, project: str | None) -> str:
+    place = f" in {project}" if project else " on this machine"
     when = (f" since {since}" if since else "") + (f" until {until}" if until else "")
-    return f"Gemini CLI has used nothing{of}{when}: no session file has a request."
+    return f"No requests of Gemini CLI found{place}{when}."
 
 
-def _print_nothing(text: str) -> None:
+def _print_text(text: str) -> None:
     from rich.text import Text
 
     from geminids.views.terminal.screen import Screen
@@ -210,7 +213,7 @@ def _fields(row: Row, by: tuple[Key, ...]) -> dict[str, Any]:
 def _print_json(report: Report) -> None:
     import json
 
-    from geminids.cli.shared.output_file import write_out
+    from geminids.cli.shared.output_file import write_output
     from geminids.views.usage.usage import FOOTNOTE
 
     value = {
@@ -224,16 +227,16 @@ def _print_json(report: Report) -> None:
         "prices": report.prices,
         "unpriced_models": report.unpriced,
         "not_counted": FOOTNOTE,
-        "troubles": [{"file": one.file, "what": one.what} for one in report.troubles],
+        "troubles": [{"file": trouble.file, "what": trouble.what} for trouble in report.troubles],
     }
-    # Not msgspec: it refuses a path that is not UTF-8, and `json` escapes it.
-    write_out([json.dumps(value, indent=1).encode() + b"\n"], None)
+    # Not msgspec: it rejects a path that is not valid UTF-8; `json` escapes it.
+    write_output([json.dumps(value, indent=1).encode() + b"\n"], None)
 
 
 def _print_csv(report: Report) -> None:
-    from geminids.cli.shared.output_file import write_out
+    from geminids.cli.shared.output_file import write_output
 
-    write_out(_csv_lines(report), None)
+    write_output(_csv_lines(report), None)
 
 
 def _csv_lines(report: Report) -> Iterator[bytes]:
@@ -252,13 +255,13 @@ def _csv_lines(report: Report) -> Iterator[bytes]:
 
 
 def _write_html(report: Report, out: str, force: bool) -> None:
-    from geminids.cli.shared.output_file import may_write, write_out
+    from geminids.cli.shared.output_file import check_output_path, write_output
     from geminids.errors import GeminidsError
     from geminids.views.usage.html import html
 
     try:
-        target = may_write(out, force=force)
-        write_out((piece.encode("utf-8", "replace") for piece in html(report)), target, force=force)
+        target = check_output_path(out, force=force)
+        write_output((piece.encode("utf-8", "replace") for piece in html(report)), target, force=force)
     except GeminidsError as error:
         raise GeminidsError(error.message, hint=(error.hint or "").replace("--out", "--html")) from None
     click.echo(f"wrote {out}", err=True)

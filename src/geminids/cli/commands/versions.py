@@ -1,4 +1,4 @@
-"""`geminids versions`: the releases that are installed, and the one that a run would use."""
+"""`geminids versions`: list the installed releases and mark the one that a run would use."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Row", "row_of", "versions"]
 
 
 class Row(TypedDict):
-    """One release, as `--json` prints it."""
+    """A release, as `--json` prints it."""
 
     version: str | None
     origin: str
@@ -28,12 +28,12 @@ class Row(TypedDict):
 
 
 @click.command()
-@click.option("--available", is_flag=True, help="List what npm's registry has, newest first.")
+@click.option("--available", is_flag=True, help="List the releases in the npm registry, newest first.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def versions(available: bool, as_json: bool) -> None:
-    """List installed releases; `*` marks the one that a run would use now.
+    """List installed releases. `*` marks the one that a run would use.
 
-    A release that is "too old" is installed, but geminids does not run it.
+    geminids cannot run a release that is marked "too old".
     """
     import json
 
@@ -43,8 +43,8 @@ def versions(available: bool, as_json: bool) -> None:
     if available:
         from geminids.gemini.install.cli import available_versions
 
-        listed = available_versions(places=places)
-        click.echo(json.dumps(listed) if as_json else "\n".join(listed))
+        available_releases = available_versions(places=places)
+        click.echo(json.dumps(available_releases) if as_json else "\n".join(available_releases))
         return
     rows = _rows(places)
     if as_json:
@@ -53,11 +53,11 @@ def versions(available: bool, as_json: bool) -> None:
         for row in rows:
             click.echo(_line(row))
     else:
-        click.echo("No Gemini CLI was found. Run: geminids install", err=True)
+        click.echo("No Gemini CLI found. Run: geminids install", err=True)
 
 
 def row_of(gemini: Gemini, places: Places, *, used: bool | None) -> Row:
-    """What is known of one release."""
+    """The row of a release."""
     from geminids.gemini.locate.find import record_of
 
     record = record_of(gemini.version, places) if gemini.origin == "managed" and gemini.version else None
@@ -79,22 +79,21 @@ def _rows(places: Places) -> list[Row]:
     from geminids.gemini import find, installed
 
     try:
-        now = find(places=places)
+        current = find(places=places)
     except ToolchainError as error:
-        now = None
+        current = None
         click.echo(str(error), err=True)
-    runs = now is not None and now.release.is_supported
-    rows = [row_of(gemini, places, used=runs and gemini == now) for gemini in installed(places)]
-    if now is not None and now.origin != "managed":
-        rows.insert(0, row_of(now, places, used=runs))
-    if now is not None and not runs:
-        click.echo(f"{now.release.why_refused}.", err=True)
+    is_usable = current is not None and current.release.is_supported
+    rows = [row_of(gemini, places, used=is_usable and gemini == current) for gemini in installed(places)]
+    if current is not None and current.origin != "managed":
+        rows.insert(0, row_of(current, places, used=is_usable))
+    if current is not None and not is_usable:
+        click.echo(f"{current.release.why_refused}.", err=True)
     return rows
 
 
 def _line(row: Row) -> str:
     size = f"{row['bytes'] / 1e6:.0f} MB" if row["bytes"] else ""
-    fitness = "too old" if not row["supported"] else "" if row["tested"] else "not tested"
-    facts = (row["origin"], row["tag"] or "", size, fitness)
-    said = ", ".join(fact for fact in facts if fact)
-    return f"{'*' if row['used'] else ' '} {row['version'] or 'unknown':<12} {said:<32} {row['path']}"
+    support = "too old" if not row["supported"] else "" if row["tested"] else "not tested"
+    facts = ", ".join(fact for fact in (row["origin"], row["tag"] or "", size, support) if fact)
+    return f"{'*' if row['used'] else ' '} {row['version'] or 'unknown':<12} {facts:<32} {row['path']}"

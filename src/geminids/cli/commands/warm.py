@@ -17,73 +17,72 @@ from geminids.warm.owner.owner_wire import End, Ended, Leave, Look, OwnerStatus,
 
 __all__ = ["warm"]
 
-_PATIENCE = 20.0
+_TIMEOUT = 20.0
 _PAUSE = 0.02
-_NOBODY = "Nothing is kept warm. The next `geminids run --warm` starts it."
+_NOT_RUNNING = "No warm process is running. The next `geminids run --warm` starts one."
 
 
 @click.group()
 def warm() -> None:
-    """The process that keeps CLIs ready for `geminids run --warm`."""
+    """Show or stop the process that keeps CLIs ready for `geminids run --warm`."""
 
 
 @warm.command()
-@click.option("--json", "as_json", is_flag=True, help="One JSON object, or null where there is none.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object; null if no process is running.")
 def status(as_json: bool) -> int:
-    """Say whether there is one, what it keeps, and when it will end."""
+    """Show the warm process, its CLIs, and when it will end."""
     place = _place()
     link = find_owner(place) if place is not None else None
     if link is None:
-        click.echo("null" if as_json else _NOBODY)
+        click.echo("null" if as_json else _NOT_RUNNING)
         return 0
     if not link.is_ours:
         link.close()
-        told = f"process {link.pid} of geminids {link.hello.version}"
         raise GeminidsError(
-            f"what is kept warm is kept by another version: {told}",
+            f"the warm process is of another version: process {link.pid} of geminids {link.hello.version}",
             hint="The next `geminids run --warm` replaces it; `geminids warm stop` ends it.",
         )
-    found = _asked(link, Look())
-    if not isinstance(found, OwnerStatus):
-        raise GeminidsError("what keeps CLIs warm ended at this very moment")
+    owner = _request(link, Look())
+    if not isinstance(owner, OwnerStatus):
+        raise GeminidsError("the warm process ended just now")
     if as_json:
-        click.echo(msgspec.json.encode(found).decode())
+        click.echo(msgspec.json.encode(owner).decode())
     else:
-        _show(found)
+        _show(owner)
     return 0
 
 
 @warm.command()
 def stop() -> int:
-    """End it, and every process that it has started."""
+    """End the warm process and every process that it started."""
     place = _place()
     if place is None:
-        click.echo(_NOBODY)
+        click.echo(_NOT_RUNNING)
         return 0
     try:
         link = find_owner(place)
     except GeminidsError:
         return _kill(place)
     if link is None:
-        click.echo(_NOBODY)
+        click.echo(_NOT_RUNNING)
         return 0
     if not link.is_ours:
         return _end_other(link)
-    ended = _asked(link, End())
+    ended = _request(link, End())
     if not isinstance(ended, Ended):
-        click.echo(f"It ended by itself: process {link.pid}.")
+        click.echo(f"Process {link.pid} had already ended.")
         return 0
-    if not _gone(ended.pid):
+    if not _wait_until_gone(ended.pid):
         return _kill(place, ended.pid)
     runs = f", and {_count(ended.runs, 'run')} with it" if ended.runs else ""
     processes = ", ".join(map(str, ended.processes))
-    kept = f", with {_count(len(ended.processes), 'CLI')} ({processes})" if ended.processes else ""
-    click.echo(f"Ended process {ended.pid}{kept}{runs}.")
+    clis = f", with {_count(len(ended.processes), 'CLI')} ({processes})" if ended.processes else ""
+    click.echo(f"Ended process {ended.pid}{clis}{runs}.")
     return 0
 
 
 def _place() -> OwnerPlace | None:
-    """Where an owner would be; None where none can be, and no folder is made for the question."""
+    """The place of a warm process; None if its folder does not exist. Creates no folder."""
     place = OwnerPlace(Places.of())
     if not place.folder.is_dir():
         return None
@@ -91,12 +90,12 @@ def _place() -> OwnerPlace | None:
     return place
 
 
-def _asked(link: Link, question: msgspec.Struct) -> Told | None:
-    """The answer to a question; None where it has gone."""
+def _request(link: Link, request: msgspec.Struct) -> Told | None:
+    """Send a request and return the response; None if the process is gone."""
     data = b""
     try:
-        link.sock.settimeout(_PATIENCE)
-        link.sock.sendall(as_line(question))
+        link.sock.settimeout(_TIMEOUT)
+        link.sock.sendall(as_line(request))
         while not data.endswith(b"\n"):
             chunk = link.sock.recv(65536)
             if not chunk:
@@ -109,58 +108,63 @@ def _asked(link: Link, question: msgspec.Struct) -> Told | None:
         link.close()
 
 
-def _show(found: OwnerStatus) -> None:
-    since = time.strftime("%H:%M:%S", time.localtime(found.since))
-    runs = f"{_count(found.runs, 'run')} now, {found.served} before"
-    click.echo(f"Process {found.pid} of geminids {found.version}, since {since}: {runs}.")
-    for one in found.processes:
-        state = f"idle for {one.idle:.0f} s" if one.idle is not None else _count(one.chats, "run")
-        memory = f"{one.memory / 1e6:.0f} MB"
-        click.echo(f"  {one.pid}  Gemini CLI {one.version}  {state}  {_count(one.turns, 'turn')}  {memory}")
-    if found.ends_in is not None:
-        click.echo(f"It ends in {found.ends_in:.0f} s, unless a run comes.")
+def _show(owner: OwnerStatus) -> None:
+    since = time.strftime("%H:%M:%S", time.localtime(owner.since))
+    runs = f"{_count(owner.runs, 'run')} now, {owner.served} before"
+    click.echo(f"Process {owner.pid} of geminids {owner.version}, since {since}: {runs}.")
+    for cli in owner.processes:
+        state = f"idle for {cli.idle:.0f} s" if cli.idle is not None else _count(cli.chats, "run")
+        memory = f"{cli.memory / 1e6:.0f} MB"
+        click.echo(f"  {cli.pid}  Gemini CLI {cli.version}  {state}  {_count(cli.turns, 'turn')}  {memory}")
+    if owner.ends_in is not None:
+        click.echo(f"It ends in {owner.ends_in:.0f} s, unless a run starts.")
 
 
 def _end_other(link: Link) -> int:
-    """One of another version understands no `End`: it is told to make way, and by a signal to end."""
+    """End a process of another version. It may not understand `End`: send `Leave`, then SIGTERM."""
     try:
         link.sock.sendall(as_line(Leave()))
     except OSError:
         pass
     link.close()
-    return _signalled(link.pid, signal.SIGTERM, f" of geminids {link.hello.version}")
+    return _signal(link.pid, signal.SIGTERM, f" of geminids {link.hello.version}")
 
 
 def _kill(place: OwnerPlace, pid: int | None = None) -> int:
-    """One that does not answer is ended from outside; its guard sees to its processes."""
+    """Kill a process that does not respond; its guard ends the processes that it started."""
     if pid is None:
-        sock = place.connect(_PATIENCE)
+        sock = place.connect(_TIMEOUT)
         pid = peer_of(sock).pid if sock is not None else None
         if sock is not None:
             sock.close()
     if pid is None:
-        raise GeminidsError(f"what listens at {place.socket} does not answer", hint="End that process.")
-    return _signalled(pid, signal.SIGKILL, ", which did not answer")
+        raise GeminidsError(
+            f"the process that listens at {place.socket} does not respond", hint="End that process."
+        )
+    return _signal(pid, signal.SIGKILL, ", which did not respond")
 
 
-def _signalled(pid: int, number: signal.Signals, what: str) -> int:
+def _signal(pid: int, number: signal.Signals, description: str) -> int:
     try:
         os.kill(pid, number)
     except ProcessLookupError:
         pass
     except OSError as error:
-        raise GeminidsError(f"process {pid} cannot be ended: {error.strerror}") from None
-    if not _gone(pid):
+        raise GeminidsError(f"cannot end process {pid}: {error.strerror}") from None
+    if not _wait_until_gone(pid):
         raise GeminidsError(f"process {pid} does not end", hint=f"End it with `kill -9 {pid}`.")
-    click.echo(f"Ended process {pid}{what}.")
+    click.echo(f"Ended process {pid}{description}.")
     return 0
 
 
-def _gone(pid: int) -> bool:
-    """Whether it goes within its patience; in a container, nobody may ever clean up after it."""
-    import psutil  # imported late: `--help` does without
+def _wait_until_gone(pid: int) -> bool:
+    """Wait for the process to end; False after the timeout.
 
-    until = time.monotonic() + _PATIENCE
+    A zombie counts as ended: in a container, maybe no process reaps it.
+    """
+    import psutil  # imported late: `--help` does not need it
+
+    until = time.monotonic() + _TIMEOUT
     try:
         process = psutil.Process(pid)
         while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
@@ -172,5 +176,5 @@ def _gone(pid: int) -> bool:
     return True
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,4 +1,4 @@
-"""`geminids sessions export`: a session in one of the formats."""
+"""`geminids sessions export`: write a session in another format."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from geminids.sessions.transcript import entries
 from geminids.views.amounts import count
 from geminids.views.sanitize import clean
 
-__all__ = ["exported", "facts_of", "title_of"]
+__all__ = ["export_session", "facts_of", "title_of"]
 
 
 def title_of(opened: Opened) -> str:
@@ -23,22 +23,22 @@ def title_of(opened: Opened) -> str:
 
 
 def facts_of(opened: Opened) -> str:
-    """Id, time and length of a session in one line; nothing of this machine."""
+    """Id, time and length of a session in one line, without paths of this machine."""
     info = opened.info
-    told = [info.id]
+    facts = [info.id]
     if info.started is not None:
-        told.append(info.started.strftime("%Y-%m-%d %H:%M UTC"))
+        facts.append(info.started.strftime("%Y-%m-%d %H:%M UTC"))
     if info.messages is not None:
-        told.append(count(info.messages, "message"))
-    return " · ".join(told)
+        facts.append(count(info.messages, "message"))
+    return " · ".join(facts)
 
 
-def exported(opened: Opened, form: str) -> Iterator[bytes]:
-    """A session in one of the formats, piece by piece."""
+def export_session(opened: Opened, form: str) -> Iterator[bytes]:
+    """Encode a session in the given format, piece by piece."""
     if form == "claude":
         from geminids.dialects import claude
 
-        return (msgspec.json.encode(one) + b"\n" for one in claude.messages(opened.messages))
+        return (msgspec.json.encode(message) + b"\n" for message in claude.messages(opened.messages))
     if form == "claude-jsonl":
         from geminids.dialects.claude.session_file import transcript
 
@@ -51,30 +51,31 @@ def exported(opened: Opened, form: str) -> Iterator[bytes]:
 
 
 def _document(opened: Opened, form: str) -> Iterator[bytes]:
-    shown = entries(opened.messages, opened.agents)
+    transcript = entries(opened.messages, opened.agents)
     title, facts = title_of(opened), facts_of(opened)
     if form == "html":
         from geminids.views.transcript.html import html
 
-        pieces = html(title, facts, shown)
+        pieces = html(title, facts, transcript)
     else:
         from geminids.views.transcript.markdown import markdown
 
-        pieces = markdown(title, facts, shown)
+        pieces = markdown(title, facts, transcript)
     return (piece.encode("utf-8", "replace") for piece in pieces)
 
 
 def _folded(opened: Opened) -> Iterator[bytes]:
-    """The conversation as it stands at the end, in the form of the CLI's older session files."""
+    """The final conversation, in the format of the CLI's older session files."""
     yield from _conversation(
-        opened.header.fields, (one.raw for one in in_true_order(opened.messages)), last=b""
+        opened.header.fields, (message.raw for message in in_true_order(opened.messages)), last=b""
     )
     files = subagent_files(Path(opened.info.file), opened.header.session_id)
     for number, file in enumerate(files):
         journal = open_journal(file)
         fields = journal.header.fields if journal.header else {"sessionId": file.stem}
         yield b"," if number else b',"subagents":[\n'
-        yield from _conversation(fields, (one.raw for one in in_true_order(journal.messages)), last=b"}")
+        messages = (message.raw for message in in_true_order(journal.messages))
+        yield from _conversation(fields, messages, last=b"}")
     yield b"]}\n" if files else b"}\n"
 
 

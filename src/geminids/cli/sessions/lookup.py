@@ -1,4 +1,4 @@
-"""Which stored session a command means; `geminids sessions fork` and `rescue`."""
+"""Find and open the session that a command names; `geminids sessions fork` and `rescue`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = [
 
 
 class Opened(msgspec.Struct, frozen=True):
-    """A session that can be read, message by message."""
+    """An open session, read message by message."""
 
     info: SessionInfo
     journal: Journal
@@ -53,31 +53,31 @@ class Opened(msgspec.Struct, frozen=True):
 
 
 def is_file(session: str) -> bool:
-    """Whether a word of the command line is a file's name rather than an id."""
+    """Whether an argument is a file name and not a session id."""
     return os.sep in session or session.endswith((".json", ".jsonl"))
 
 
 def locate_session(session: str, cwd: str | None, home: str) -> SessionInfo:
-    """The session of a folder; where no folder was named, of this one, and else of any."""
+    """Find a session of `cwd`; without `cwd`, of the current folder, then of any folder."""
     if is_file(session):
         info = locate(Path(session))
         return msgspec.structs.replace(info, project=project_of(info))
     if not is_session_id(session):
         raise click.UsageError(
-            "a session is named by its id, six or more characters that it begins with, latest, or a file"
+            "name a session by its id, at least the first six characters of it, latest, or a file"
         )
     if cwd is not None or session == "latest":
         return locate(session, os.path.abspath(cwd or "."), home=home)
     try:
         return locate(session, os.getcwd(), home=home)
     except SessionNotFound as error:
-        if any(one.startswith(session) for one in error.nearest):
-            raise  # there are several
+        if any(session_id.startswith(session) for session_id in error.nearest):
+            raise  # several sessions match
     return locate(session, home=home)
 
 
 def project_of(info: SessionInfo) -> str | None:
-    """The folder that a session is of; a file by itself tells it by where it lies."""
+    """The folder that a session belongs to; for a session file, derived from its path."""
     if info.project is not None:
         return info.project
     folder = Path(info.file).absolute().parent
@@ -92,18 +92,18 @@ def project_of(info: SessionInfo) -> str | None:
 
 
 def open_session(session: str, cwd: str | None, home: str) -> Opened:
-    """Go through a session's file once; raises SessionDamaged where the CLI would find no session in it."""
+    """Open a session; raises SessionDamaged if the CLI would find no session in the file."""
     info = locate_session(session, cwd, home)
     try:
         journal = open_journal(Path(info.file))
     except OSError as error:
         raise SessionDamaged(f"cannot be read: {error.strerror or error}", file=info.file) from None
     if journal.header is None:
-        what = info.file if is_file(session) else info.id
+        name = info.file if is_file(session) else info.id
         raise SessionDamaged(
-            "Gemini CLI would find no session in it",
+            "Gemini CLI would find no session in this file",
             file=info.file,
-            hint=f"What is left of one: geminids sessions rescue {shlex.quote(what)}",
+            hint=f"Recover its messages: geminids sessions rescue {shlex.quote(name)}",
         )
     return Opened(info, journal)
 
@@ -116,7 +116,7 @@ def _readable(journal: Journal, info: SessionInfo) -> Iterator[Message]:
 
 
 def resume_line(session_id: str, project: str | None, home: str) -> str | None:
-    """A command that works when it is pasted; None where it is not known which folder the session is of."""
+    """The command that resumes a session; None if the folder of the session is unknown."""
     if not is_session_id(session_id) or project is None:
         return None
     words = ["geminids", "run"]
@@ -135,35 +135,36 @@ def _is_here(folder: str) -> bool:
 
 
 def fork_session(session: str, at: str | None, cwd: str | None, home: str) -> tuple[SessionInfo, SessionInfo]:
-    """The copy and its original."""
+    """Fork a session; returns the copy and the original."""
     opened = open_session(session, cwd, home)
-    last = None if at is None else _message_id(at, (one.id for one in opened.messages), opened.info.id)
-    made = fork(Path(opened.info.file), at=last, home=home)
-    return msgspec.structs.replace(made, project=opened.info.project), opened.info
+    ids = (message.id for message in opened.messages)
+    last = None if at is None else _message_id(at, ids, opened.info.id)
+    copy = fork(Path(opened.info.file), at=last, home=home)
+    return msgspec.structs.replace(copy, project=opened.info.project), opened.info
 
 
 def _message_id(at: str, ids: Iterable[str], session: str) -> str:
-    alike = [one for one in ids if one.startswith(at)]
-    if at in alike or len(alike) == 1:
-        return at if at in alike else alike[0]
-    if alike and at:
-        several = ", ".join(alike[:5])
+    matches = [message_id for message_id in ids if message_id.startswith(at)]
+    if at in matches or len(matches) == 1:
+        return at if at in matches else matches[0]
+    if matches and at:
+        several = ", ".join(matches[:5])
         raise SessionError(
-            f"{len(alike)} messages of {session} begin with {at}: {several}", hint="Give more of the id."
+            f"{len(matches)} messages of {session} begin with {at}: {several}", hint="Give more of the id."
         )
     raise SessionError(
         f"the session {session} has no message {at[:100]}",
-        hint=f"Their ids: geminids sessions show {session} --json",
+        hint=f"List the ids: geminids sessions show {session} --json",
     )
 
 
 def rescue_session(session: str, cwd: str | None, home: str, *, rewound: bool) -> tuple[Rescue, str | None]:
-    """The new session, and the project that it is of, where that is known."""
+    """Rescue a session; returns the new session and its project, if known."""
     info = locate_session(session, cwd, home)
     if is_file(session) or not is_session_id(info.id):
-        # One that lies among the sessions of a project stays there, unless another project is named.
+        # A file in the folder of a project stays in that project, unless `cwd` names another one.
         project = cwd if project_of(info) else cwd or "."
-        made = rescue(Path(info.file), project, home=home, rewound=rewound)
+        rescued = rescue(Path(info.file), project, home=home, rewound=rewound)
     else:
-        made = rescue(info.id, info.project, home=home, rewound=rewound)
-    return made, project_of(locate_session(made.file, None, home))
+        rescued = rescue(info.id, info.project, home=home, rewound=rewound)
+    return rescued, project_of(locate_session(rescued.file, None, home))

@@ -1,4 +1,4 @@
-"""How `geminids sessions list` shows the sessions: one line each, the one that was changed last first."""
+"""The output of `geminids sessions list`: one line per session, the last changed first."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from geminids.views.terminal.screen import Screen
 __all__ = ["ago", "as_rows", "print_table", "short_ids", "why_not"]
 
 _RELEASES = {"sha256_json": "to 0.28", "slug_json": "0.29-0.38", "slug_journal": "0.39+"}
-_SHORTEST = 8
-_WIDEST_FOLDER = 18
+_MIN_ID_LENGTH = 8
+_MAX_FOLDER_WIDTH = 18
 
 
 def why_not(info: SessionInfo) -> str | None:
-    """Why Gemini CLI would not resume a session, None where it would, or where nothing speaks against it."""
+    """Why Gemini CLI would not resume a session; None if it would, or if that is unknown."""
     if info.damaged:
         return "damaged: rescue it"
     if info.resumable is False:
@@ -32,21 +32,21 @@ def why_not(info: SessionInfo) -> str | None:
 
 
 def short_ids(ids: Sequence[str]) -> dict[str, str]:
-    """As much of each id as it needs to be the only one, and eight characters at least."""
+    """The shortest unique prefix of each id, at least eight characters."""
     ordered = sorted(set(ids))
-    found: dict[str, str] = {}
-    for number, one in enumerate(ordered):
-        beside = ordered[max(number - 1, 0) : number] + ordered[number + 1 : number + 2]
-        shared = max((_shared(one, other) for other in beside), default=0)
-        found[one] = one[: max(_SHORTEST, shared + 1)]
-    return found
+    prefixes: dict[str, str] = {}
+    for number, session_id in enumerate(ordered):
+        neighbours = ordered[max(number - 1, 0) : number] + ordered[number + 1 : number + 2]
+        shared = max((_shared_length(session_id, other) for other in neighbours), default=0)
+        prefixes[session_id] = session_id[: max(_MIN_ID_LENGTH, shared + 1)]
+    return prefixes
 
 
-def _shared(one: str, other: str) -> int:
-    for number, (left, right) in enumerate(zip(one, other, strict=False)):
+def _shared_length(first: str, second: str) -> int:
+    for number, (left, right) in enumerate(zip(first, second, strict=False)):
         if left != right:
             return number
-    return min(len(one), len(other))
+    return min(len(first), len(second))
 
 
 def ago(then: datetime, now: datetime) -> str:
@@ -63,9 +63,9 @@ def ago(then: datetime, now: datetime) -> str:
     return "now"
 
 
-def as_rows(found: Sequence[SessionInfo], shown: Sequence[SessionInfo]) -> list[dict[str, Any]]:
+def as_rows(sessions: Sequence[SessionInfo], shown: Sequence[SessionInfo]) -> list[dict[str, Any]]:
     """The sessions for `--json`."""
-    short = short_ids([info.id for info in found])
+    short = short_ids([info.id for info in sessions])
     now = datetime.now(UTC)
     return [
         {
@@ -92,10 +92,10 @@ class _Row(msgspec.Struct, frozen=True):
 
 
 def print_table(
-    screen: Screen, found: Sequence[SessionInfo], shown: Sequence[SessionInfo], *, folders: bool
+    screen: Screen, sessions: Sequence[SessionInfo], shown: Sequence[SessionInfo], *, folders: bool
 ) -> None:
-    """One line a session; `folders` says of which folder each is."""
-    short = short_ids([info.id for info in found])
+    """Print one line per session; `folders` adds a column with the folder."""
+    short = short_ids([info.id for info in sessions])
     now = datetime.now(UTC)
     heads = ("ID", "CHANGED", "MSGS", "RELEASE", *(("FOLDER",) if folders else ()))
     rows = [_row(info, short[info.id], now, folders) for info in shown]
@@ -113,12 +113,12 @@ def print_table(
             room = screen.width - sum(widths) - 2 * len(widths) - cell_len(note.plain)
             title.truncate(max(room, 1), overflow="ellipsis")
         screen.line(Text(name, style or "cyan"), Text(f"  {'  '.join(cells)}  ", "dim"), title, note)
-    if len(shown) < len(found):
-        screen.line(Text(f"and {len(found) - len(shown):,} more: --limit 0 shows all", "dim"))
+    if len(shown) < len(sessions):
+        screen.line(Text(f"and {len(sessions) - len(shown):,} more; use --limit 0 to list all", "dim"))
 
 
 def _row(info: SessionInfo, short: str, now: datetime, folders: bool) -> _Row:
-    folder = one_line(os.path.basename(info.project or "") or "?", _WIDEST_FOLDER)
+    folder = one_line(os.path.basename(info.project or "") or "?", _MAX_FOLDER_WIDTH)
     messages = "?" if info.messages is None else str(info.messages)
     cells = (one_line(short), ago(info.updated, now), messages, _RELEASES[info.generation])
     note = why_not(info) or ""
@@ -126,7 +126,7 @@ def _row(info: SessionInfo, short: str, now: datetime, folders: bool) -> _Row:
 
 
 def _fitted(cells: Sequence[str], widths: Sequence[int]) -> list[str]:
-    """Numbers stand at the right, words at the left."""
+    """Pad the cells to the widths of the columns; numbers are right-aligned."""
     fitted = []
     for number, (cell, width) in enumerate(zip(cells, widths, strict=True)):
         fitted.append(cell.rjust(width) if number == 2 else set_cell_size(cell, width))

@@ -1,4 +1,4 @@
-"""A person at the terminal decides while a run waits: what is asked, one key, and what that means."""
+"""Ask the person at the terminal for a permission while the run waits."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ if TYPE_CHECKING:
 
     from geminids.views.permission import AskingView
 
-__all__ = ["Asker", "asker_for"]
+__all__ = ["Asker", "create_asker"]
 
 _TICK = 0.1
 
 
-def asker_for(options: Options, output: str) -> Asker | None:
-    """Whoever can be asked: a person who sees the run and has a keyboard, where something is to be asked for."""
+def create_asker(options: Options, output: str) -> Asker | None:
+    """An `Asker` if a permission is set to `ask` and a person watches the run in a terminal."""
     asks = any(getattr(options.permissions, name) == "ask" for name in CAPABILITIES)
-    there = output == "pretty" and all(file is not None and file.isatty() for file in (sys.stdin, sys.stdout))
-    return Asker() if asks and there else None
+    is_terminal = all(file is not None and file.isatty() for file in (sys.stdin, sys.stdout))
+    return Asker() if asks and output == "pretty" and is_terminal else None
 
 
 class Asker:
-    """The `on_permission` of a run that is shown in a terminal; `view` is set by whoever shows it."""
+    """The `on_permission` of a run in a terminal. The follower sets `view` and `writing`."""
 
     def __init__(self) -> None:
         self.view: AskingView | None = None
         self.writing: anyio.CapacityLimiter | None = None
-        """Whoever has its token may write: while a question is open, nothing else is shown."""
+        """Only its holder may write: while a question is open, nothing else is printed."""
         self._shown: dict[str, anyio.Event] = {}
         self._open: _Question | None = None
         self._stopped = False
@@ -42,26 +42,26 @@ class Asker:
     async def __call__(self, asked: PermissionAsked) -> Said:
         import anyio
 
-        # All that came before it is seen first.
+        # Show all earlier events first.
         await self._seen(asked.id).wait()
         question = self._open = _Question(asked)
         question.withdrawn = self._stopped
         try:
-            said: Said = await anyio.to_thread.run_sync(
+            answer: Said = await anyio.to_thread.run_sync(
                 self._ask, question, abandon_on_cancel=True, limiter=self.writing
             )
         finally:
             question.withdrawn = True
-        return said
+        return answer
 
     def shown(self, events: Iterable[Event]) -> None:
-        """These events were shown."""
+        """Record that these events were shown."""
         for event in events:
             if isinstance(event, PermissionAsked):
                 self._seen(event.id).set()
 
     def stopped(self) -> None:
-        """The run was asked to end: no answer is waited for."""
+        """The run was asked to stop: withdraw the open question."""
         self._stopped = True
         if self._open is not None:
             self._open.withdrawn = True
@@ -72,29 +72,29 @@ class Asker:
         return self._shown.setdefault(asked_id, anyio.Event())
 
     def _ask(self, question: _Question) -> Said:
-        from geminids.cli.shared.keys import answered_by_key  # imported late: it loads rich
+        from geminids.cli.shared.keys import ask_for_key  # imported late: it loads rich
 
         assert self.view is not None
         fd = sys.stdin.fileno()
-        said = answered_by_key(
+        answer = ask_for_key(
             self.view, question.asked, fd, lambda: not question.withdrawn, lambda: question.reason(fd)
         )
-        return said or Said("deny", "cancel", "the run was stopped before anybody answered")
+        return answer or Said("deny", "cancel", "the run was stopped before anybody answered")
 
 
 class _Question:
-    """What is asked, for as long as somebody waits for the answer."""
+    """A permission question, open until it is answered or withdrawn."""
 
     def __init__(self, asked: PermissionAsked) -> None:
         self.asked = asked
         self.withdrawn = False
 
     def reason(self, fd: int) -> str | None:
-        """A line that says why; looked for again and again, so that a run that is stopped need not wait for it."""
+        """Read a reason. Polls, so that a stopped run does not wait for the line."""
         print("  because: ", end="", flush=True)
-        with chat_keys.editing(fd):
+        with chat_keys.line_editing(fd):
             while not self.withdrawn:
-                keys = chat_keys.pressed(fd, _TICK)
+                keys = chat_keys.read_keys(fd, _TICK)
                 if keys is not None:
                     return keys.strip() or None
         return None

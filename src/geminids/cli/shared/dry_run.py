@@ -1,4 +1,4 @@
-"""`geminids run --dry-run`: the plan of a run, and nothing started."""
+"""`geminids run --dry-run`: print the plan of a run without starting it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from geminids.launch.prepare import prepare
 from geminids.options import Options
 from geminids.run.starter import with_one_try_per_request
 
-__all__ = ["say_refused", "show"]
+__all__ = ["print_refusal", "show"]
 
 
 def show(prompt: str, options: Options, *, as_json: bool = False) -> int:
@@ -24,7 +24,7 @@ def show(prompt: str, options: Options, *, as_json: bool = False) -> int:
     try:
         context = prepare(options, transport="headless", prompt=prompt, run_id="run-dry")
     except Refused as refused:
-        return say_refused(refused)
+        return print_refusal(refused)
     view = view_of(build_headless(context, PLACEHOLDER), os.environ)
     if as_json:
         import msgspec
@@ -36,17 +36,17 @@ def show(prompt: str, options: Options, *, as_json: bool = False) -> int:
     return 0
 
 
-def say_refused(refused: Refused) -> int:
-    """Say why nothing can be started; the exit code for it."""
+def print_refusal(refused: Refused) -> int:
+    """Print why the run cannot start; returns the exit code."""
     click.echo(f"geminids: {refused.failure.kind}: {refused.failure.message}", err=True)
     click.echo(f"  {refused.failure.hint}", err=True)
     return {"cli_missing": 127, "bad_option": 2, "bad_prompt": 2}.get(refused.failure.kind, 1)
 
 
 def _first_attempt(prompt: str, options: Options) -> tuple[str, Options]:
-    """What the first attempt sends, and the options that it gets."""
+    """The prompt and the options of the first attempt."""
     from geminids.run.retry import Retries
     from geminids.run.schema.answer_schema import wanted_of
 
-    wanted = wanted_of(options.schema) if options.schema is not None else None
-    return Retries(prompt, options, wanted).prompt, with_one_try_per_request(options)
+    schema = wanted_of(options.schema) if options.schema is not None else None
+    return Retries(prompt, options, schema).prompt, with_one_try_per_request(options)

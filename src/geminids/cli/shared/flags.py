@@ -1,4 +1,4 @@
-"""The flags of `geminids run`, made from the fields of the options."""
+"""The flags of `geminids run` and `geminids chat`, built from the fields of `Options`."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ import click
 from geminids.config.fields import GROUPS, Field, fields
 from geminids.options import CAPABILITIES
 
-__all__ = ["FlagOption", "GroupedCommand", "field_flags", "given_by_flags", "own_flag"]
+__all__ = ["FlagOption", "GroupedCommand", "field_flags", "own_flag", "parse_flags"]
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-_POWERS = {
-    "allow": "Capabilities that are allowed: " + ", ".join(CAPABILITIES) + ".",
-    "ask": "Capabilities that are asked for (a deny where nobody is there to ask).",
-    "deny": "Capabilities that are denied.",
+_PERMISSION_FLAGS = {
+    "allow": "Capabilities to allow: " + ", ".join(CAPABILITIES) + ".",
+    "ask": "Capabilities to ask about (denied if nobody can answer).",
+    "deny": "Capabilities to deny.",
 }
-_AFTER = "permissions.skills"  # where --allow, --ask and --deny stand in the list
+_LAST_CAPABILITY = "permissions.skills"  # the help lists --allow, --ask and --deny after this field
 _COLUMN = 26
 
 
 class FlagOption(click.Option):
-    """An option that knows its group; `--no-...` forms are not shown."""
+    """An option with a help group. Its help does not show the `--no-...` form."""
 
-    def __init__(self, *words: Any, group: str = "", **more: Any) -> None:
-        super().__init__(*words, **more)
+    def __init__(self, *names: Any, group: str = "", **attributes: Any) -> None:
+        super().__init__(*names, **attributes)
         self.group = group
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
@@ -37,7 +37,7 @@ class FlagOption(click.Option):
 
 
 class GroupedCommand(click.Command):
-    """A command whose options are shown by group, in one pair of columns."""
+    """A command whose help lists the options by group, all in the same two columns."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         by_group: dict[str, list[tuple[str, str]]] = {group: [] for group in (*GROUPS, "Output", "Other")}
@@ -47,65 +47,63 @@ class GroupedCommand(click.Command):
                 by_group[getattr(param, "group", "Other")].append(record)
         for group, records in by_group.items():
             with formatter.section(group):
-                # As wide as the widest of them all that is not odd: click aligns each list by itself.
+                # Pad to a fixed width: click would align each group by itself.
                 formatter.write_dl(
-                    [(f"{words:<{_COLUMN}}", text) for words, text in records], col_max=_COLUMN
+                    [(f"{names:<{_COLUMN}}", text) for names, text in records], col_max=_COLUMN
                 )
 
 
 own_flag = functools.partial(click.option, cls=FlagOption, group="Output")
-"""A flag of a command that is no field of `Options`."""
+"""A flag that is not a field of `Options`."""
 _CONTINUE = own_flag(
     "--continue",
-    "go_on",
+    "continue_latest",
     is_flag=True,
     group="Folder and session",
-    help="Go on with the newest session of the folder, or begin one where there is none.",
+    help="Continue the newest session of the folder; start a new one if there is none.",
 )
-_NO_CONFIG = own_flag(
-    "--no-config", is_flag=True, help="Read neither geminids.toml nor the user's config.toml."
-)
+_NO_CONFIG = own_flag("--no-config", is_flag=True, help="Ignore geminids.toml and your config.toml.")
 
 
 def field_flags(command: Command) -> Command:
-    """Give a command a flag for each field that has one, `--continue` and `--no-config`."""
+    """Add the flags of all fields, `--continue` and `--no-config` to a command."""
     for option in reversed([*_options(), _CONTINUE, _NO_CONFIG]):
         option(command)
     return command
 
 
 def _options() -> list[Callable[[Any], Any]]:
-    made = []
+    options = []
     for field in fields():
         if field.flag is not None:
-            made.append(_option(field))
-        if field.name == _AFTER:
-            made += [
+            options.append(_option(field))
+        if field.name == _LAST_CAPABILITY:
+            options += [
                 click.option(
-                    f"--{power}",
-                    f"power_{power}",
+                    f"--{decision}",
+                    f"permission_{decision}",
                     cls=FlagOption,
                     group=field.group,
                     multiple=True,
                     metavar="CAPABILITY...",
                     help=text,
                 )
-                for power, text in _POWERS.items()
+                for decision, text in _PERMISSION_FLAGS.items()
             ]
-    return made
+    return options
 
 
 def _option(field: Field) -> Callable[[Any], Any]:
     assert field.flag is not None
-    words = [field.flag, *([field.short] if field.short else ())]
-    more: dict[str, Any] = {"help": _help(field), "metavar": field.placeholder}
+    names = [field.flag, *([field.short] if field.short else ())]
+    attributes: dict[str, Any] = {"help": _help(field), "metavar": field.placeholder}
     if field.kind in ("list", "mapping"):
-        more |= {"multiple": True, "metavar": f"{field.placeholder}..."}
+        attributes |= {"multiple": True, "metavar": f"{field.placeholder}..."}
     if field.kind == "flag":
-        words = [f"{field.flag}/--no-{field.flag[2:]}"]
-        more = {"help": _help(field), "default": None, "is_flag": True}
-    # Texts, not click's types: all problems are told at once, in the same words as everywhere.
-    return click.option(*words, _param(field), cls=FlagOption, group=field.group, **more)
+        names = [f"{field.flag}/--no-{field.flag[2:]}"]
+        attributes = {"help": _help(field), "default": None, "is_flag": True}
+    # Strings, not click types: the loader reports all invalid values at once, as it does for files.
+    return click.option(*names, _param(field), cls=FlagOption, group=field.group, **attributes)
 
 
 def _help(field: Field) -> str:
@@ -122,18 +120,18 @@ def _param(field: Field) -> str:
     return field.name.replace(".", "__")
 
 
-def given_by_flags(params: Mapping[str, Any], *, go_on: bool = False) -> dict[str, Any]:
-    """What the flags said, by field; raises `click.UsageError` for what no field could tell."""
+def parse_flags(params: Mapping[str, Any], *, continue_latest: bool = False) -> dict[str, Any]:
+    """The values of the flags by field; raises `click.UsageError` if a value cannot be parsed."""
     given: dict[str, Any] = {}
     for field in fields():
         value = params.get(_param(field))
         if value is not None and value != ():
             given[field.name] = _read(field, value)
-    if go_on:
+    if continue_latest:
         if "resume" in given:
-            raise click.UsageError("--continue and --resume cannot both be given: which session is meant?")
+            raise click.UsageError("--continue and --resume cannot be used together.")
         given["resume"] = "latest"
-    return given | _powers(params)
+    return given | _capabilities(params)
 
 
 def _read(field: Field, value: Any) -> Any:
@@ -142,56 +140,56 @@ def _read(field: Field, value: Any) -> Any:
     if field.kind == "mapping":
         return _pairs(str(field.flag), value)
     if field.kind == "list":
-        return [part for one in value for part in (one.split(",") if field.commas else [one])]
+        return [part for text in value for part in (text.split(",") if field.commas else [text])]
     if field.name in ("template", "schema") and value.startswith("@"):
-        return _text_of(value[1:], field.flag or "")
+        return _read_file(value[1:], field.flag or "")
     return value
 
 
 def _pairs(flag: str, pairs: Sequence[str]) -> dict[str, str]:
-    found = {}
+    values = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name:
-            # The text is not shown: it may be a secret.
+            # Do not show the text: it may be a secret.
             raise click.UsageError(f"{flag} takes NAME=VALUE")
-        found[name] = value
-    return found
+        values[name] = value
+    return values
 
 
 def _servers(texts: Sequence[str]) -> dict[str, Any]:
-    from geminids.config.mcp import servers_of  # imported late: few runs have one
+    from geminids.config.mcp import servers_of  # imported late: few runs have MCP servers
 
-    found: dict[str, Any] = {}
+    servers: dict[str, Any] = {}
     for text in texts:
         try:
-            found |= servers_of(text)
+            servers |= servers_of(text)
         except ValueError as error:
             raise click.UsageError(f"--mcp: {error}") from None
-    return found
+    return servers
 
 
-def _text_of(path: str, flag: str) -> str:
+def _read_file(path: str, flag: str) -> str:
     try:
         with open(path, encoding="utf-8-sig") as file:
             return file.read()
     except OSError as error:
-        raise click.UsageError(f"{flag}: {path} cannot be read: {error.strerror}") from None
+        raise click.UsageError(f"{flag}: cannot read {path}: {error.strerror}") from None
     except UnicodeDecodeError:
         raise click.UsageError(f"{flag}: {path} is not UTF-8") from None
 
 
-def _powers(params: Mapping[str, Any]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for power in _POWERS:
-        for one in params.get(f"power_{power}") or ():
-            for capability in one.replace("-", "_").split(","):
+def _capabilities(params: Mapping[str, Any]) -> dict[str, str]:
+    decisions: dict[str, str] = {}
+    for decision in _PERMISSION_FLAGS:
+        for value in params.get(f"permission_{decision}") or ():
+            for capability in value.replace("-", "_").split(","):
                 name = f"permissions.{capability.strip()}"
                 if capability.strip() not in CAPABILITIES:
                     known = ", ".join(CAPABILITIES)
-                    raise click.UsageError(f"--{power}: {capability!r} is not one of {known}")
-                if found.setdefault(name, power) != power:
+                    raise click.UsageError(f"--{decision}: {capability!r} is not one of {known}")
+                if decisions.setdefault(name, decision) != decision:
                     raise click.UsageError(
-                        f"{capability.strip()} cannot have both --{found[name]} and --{power}"
+                        f"{capability.strip()} cannot have both --{decisions[name]} and --{decision}"
                     )
-    return found
+    return decisions

@@ -1,4 +1,4 @@
-"""Follow a run to its end: show its events, save them, and turn signals into a stop."""
+"""Follow a run to its end: print and save its events, and stop it on signals."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 __all__ = ["follow"]
 
-# Who does not read for so long after a stop will not read any more.
-_PATIENCE = 1.0
+# After a stop, wait this long for a blocked reader of stdout.
+_READER_TIMEOUT = 1.0
 _TICK = 0.1
 
 
@@ -35,32 +35,32 @@ def follow(
     output: str,
     sink: IO[bytes] | None,
     asker: Asker | None = None,
-    spoken: DialectOutput | None = None,
+    printer: DialectOutput | None = None,
 ) -> Result:
-    """Read the events to their end; the exit code is 141 where whoever read us has gone.
+    """Read the events to the end. Exit with 141 if the reader of stdout is gone.
 
-    `spoken` shows them where the output is a dialect.
+    `printer` prints the events if the output is a dialect.
     """
     import anyio
 
-    follower = _Follower(agent, output, sink, asker, spoken)
+    follower = _Follower(agent, output, sink, asker, printer)
     try:
         anyio.run(follower.follow)
     finally:
         follower.close()
     if follower.stuck:
-        # A thread waits in a write that nobody reads: leaving in the ordinary way would wait for it.
+        # A thread is blocked in a write that nobody reads: a normal exit would wait for it.
         os._exit(EXIT_CODES["interrupted"])
-    if follower.cannot_write is not None:
-        raise GeminidsError(f"the output cannot be written: {follower.cannot_write}")
+    if follower.write_error is not None:
+        raise GeminidsError(f"cannot write the output: {follower.write_error}")
     if follower.reader_gone:
-        # Not BrokenPipeError: click makes exit code 1 of that one.
+        # Not BrokenPipeError: click turns it into exit code 1.
         raise click.exceptions.Exit(141)
     return agent.result
 
 
 class _Follower:
-    """Writes in a thread: a reader that does not read (a paused pager) must not stop the deadlines."""
+    """Writes in a thread: a reader that blocks (a paused pager) must not delay the deadlines."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class _Follower:
         output: str,
         sink: IO[bytes] | None,
         asker: Asker | None,
-        spoken: DialectOutput | None,
+        printer: DialectOutput | None,
     ) -> None:
         self._agent = agent
         self._sink = sink
@@ -76,23 +76,23 @@ class _Follower:
         self._view = _terminal_view(agent, asker) if output == "pretty" else None
         self._show: Callable[..., None]
         self._close: Callable[[], None]
-        shown = self._view or spoken
-        self._show, self._close = (shown.show, shown.close) if shown else _plain(output, agent)
+        view = self._view or printer
+        self._show, self._close = (view.show, view.close) if view else _plain(output, agent)
         self.reader_gone = False
         self.stuck = False
-        self.cannot_write: str | None = None
+        self.write_error: str | None = None
 
     async def follow(self) -> None:
         import anyio
 
         self._stopped = anyio.Event()
-        self._one_at_a_time = anyio.CapacityLimiter(1)
+        self._write_lock = anyio.CapacityLimiter(1)
         if self._asker is not None:
-            self._asker.writing = self._one_at_a_time
+            self._asker.writing = self._write_lock
         async with anyio.create_task_group() as tasks, self._agent:
             tasks.start_soon(stop_on_signals, self._agent, self._on_stop)
             if self._view:
-                tasks.start_soon(self._say_stopping, self._view)
+                tasks.start_soon(self._show_stopping, self._view)
                 if self._view.live:
                     tasks.start_soon(self._tick, self._view)
             while (batch := await self._agent.next_batch()) is not None:
@@ -112,26 +112,26 @@ class _Follower:
             self._put(self._close)
 
     async def _write(self, write: Callable[..., None], *events: Event) -> None:
-        """Write in the thread; after a stop, give up on a reader that does not read."""
+        """Write in the thread; after a stop, give up on a reader that blocks."""
         import anyio
 
-        if self.stuck or self.reader_gone or self.cannot_write:
+        if self.stuck or self.reader_gone or self.write_error:
             return
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._give_up, tasks.cancel_scope)
+            tasks.start_soon(self._abandon_write, tasks.cancel_scope)
             await anyio.to_thread.run_sync(
-                self._put, write, *events, abandon_on_cancel=True, limiter=self._one_at_a_time
+                self._put, write, *events, abandon_on_cancel=True, limiter=self._write_lock
             )
             tasks.cancel_scope.cancel()
-        if self.reader_gone or self.cannot_write:
-            # The run is ended in order, and its last events are still saved.
+        if self.reader_gone or self.write_error:
+            # Stop the run in order: its last events are still saved.
             self._agent.stop()
 
-    async def _give_up(self, scope: CancelScope) -> None:
+    async def _abandon_write(self, scope: CancelScope) -> None:
         import anyio
 
         await self._stopped.wait()
-        await anyio.sleep(_PATIENCE)
+        await anyio.sleep(_READER_TIMEOUT)
         self.stuck = True
         scope.cancel()
 
@@ -142,30 +142,30 @@ class _Follower:
         except BrokenPipeError:
             self.reader_gone = True
         except OSError as error:
-            self.cannot_write = f"stdout: {error.strerror}"
+            self.write_error = f"stdout: {error.strerror}"
 
     def _save(self, batch: Sequence[Event]) -> None:
         if self._sink is None:
             return
         rest = memoryview(b"".join(encode_event(event) + b"\n" for event in batch))
         try:
-            while rest:  # unbuffered: what is told here is on disk, and a write may be a part of it
+            while rest:  # the file is unbuffered, so a write may be partial
                 rest = rest[self._sink.write(rest) :]
         except OSError as error:
-            # The run is ended: whoever asked for a record does not want one with holes.
+            # Stop the run: a recording with gaps is of no use.
             self._sink = None
-            self.cannot_write = f"--save-events: {error.strerror}"
+            self.write_error = f"--save-events: {error.strerror}"
             self._agent.stop()
 
     async def _tick(self, view: TerminalView) -> None:
-        """The time that is shown goes on while no events come."""
+        """Update the elapsed time while no events arrive."""
         import anyio
 
         while True:
             await anyio.sleep(_TICK)
             await self._write(view.tick)
 
-    async def _say_stopping(self, view: TerminalView) -> None:
+    async def _show_stopping(self, view: TerminalView) -> None:
         await self._stopped.wait()
         await self._write(view.stopping)
 
@@ -182,7 +182,7 @@ def _terminal_view(agent: Run | RemoteRun, asker: Asker | None) -> TerminalView:
 
 
 def _plain(output: str, agent: Run | RemoteRun) -> tuple[Callable[..., None], Callable[[], None]]:
-    """How a batch of events is printed, and what ends the printing."""
+    """The functions that print a batch of events and flush the output."""
     from geminids.views import plain
 
     if output == "events":

@@ -1,4 +1,4 @@
-"""The keyboard of a chat during a turn: nothing is echoed, and a single key can answer a question."""
+"""The keyboard during a turn: keys are not echoed, and one key answers a permission question."""
 
 from __future__ import annotations
 
@@ -15,14 +15,22 @@ from geminids.warm.permissions.decide import Said
 if TYPE_CHECKING:
     from geminids.views.terminal.chat import ChatView
 
-__all__ = ["answered_by_key", "editing", "forget_typed", "pressed", "settled", "single_keys", "unechoed"]
+__all__ = [
+    "ask_for_key",
+    "discard_input",
+    "line_editing",
+    "no_echo",
+    "read_keys",
+    "single_keys",
+    "wait_for_silence",
+]
 
-_LONGEST = 4096
+_READ_SIZE = 4096
 
 
 @contextmanager
-def unechoed(fd: int) -> Iterator[None]:
-    """What is typed does not mix with what is shown; it waits for the next prompt."""
+def no_echo(fd: int) -> Iterator[None]:
+    """Do not echo typed text into the output; it stays in the buffer for the next prompt."""
     import termios
 
     with _changed(fd, off=termios.ECHO):
@@ -31,7 +39,7 @@ def unechoed(fd: int) -> Iterator[None]:
 
 @contextmanager
 def single_keys(fd: int) -> Iterator[None]:
-    """Each key is there as it is pressed; Ctrl-C stays a signal."""
+    """Deliver each key as it is pressed; Ctrl-C is still a signal."""
     import termios
 
     with _changed(fd, off=termios.ECHO | termios.ICANON):
@@ -39,8 +47,8 @@ def single_keys(fd: int) -> Iterator[None]:
 
 
 @contextmanager
-def editing(fd: int) -> Iterator[None]:
-    """A line is typed as at any prompt, within one of the others."""
+def line_editing(fd: int) -> Iterator[None]:
+    """Restore normal line input inside `no_echo` or `single_keys`."""
     import termios
 
     with _changed(fd, on=termios.ECHO | termios.ICANON):
@@ -56,7 +64,7 @@ def _changed(fd: int, *, off: int = 0, on: int = 0) -> Iterator[None]:
         now = [*before[:3], before[3] & ~off | on, *before[4:]]
         termios.tcsetattr(fd, termios.TCSANOW, now)
     except termios.error:
-        # No terminal any more: whoever reads from it next will hear so.
+        # The terminal is gone: the next read reports it.
         yield
         return
     try:
@@ -68,24 +76,24 @@ def _changed(fd: int, *, off: int = 0, on: int = 0) -> Iterator[None]:
             pass
 
 
-def pressed(fd: int, seconds: float) -> str | None:
-    """The keys that were pressed since, None where there were none in time, "" where the keyboard is gone."""
+def read_keys(fd: int, seconds: float) -> str | None:
+    """The keys pressed so far; None if none within `seconds`, "" if the terminal is gone."""
     if not select.select([fd], [], [], seconds)[0]:
         return None
     try:
-        return os.read(fd, _LONGEST).decode("utf-8", "replace")
+        return os.read(fd, _READ_SIZE).decode("utf-8", "replace")
     except OSError:
         return ""
 
 
-def settled(fd: int, seconds: float) -> None:
-    """Wait until nobody has typed for so long: who is typing has not read the question yet."""
-    while pressed(fd, seconds):
+def wait_for_silence(fd: int, seconds: float) -> None:
+    """Discard keys until none is pressed for `seconds`: they were typed before reading the question."""
+    while read_keys(fd, seconds):
         pass
 
 
-def forget_typed(fd: int) -> None:
-    """Drop what was typed and not read."""
+def discard_input(fd: int) -> None:
+    """Discard typed text that was not read yet."""
     import termios
 
     try:
@@ -95,7 +103,7 @@ def forget_typed(fd: int) -> None:
 
 
 _TICK = 0.1
-# Who is typing when a question comes up has not read it: keys count after so long a silence.
+# Seconds without a key before a key counts as an answer.
 _SILENCE = 0.25
 _ANSWERS: dict[str, tuple[Choice, str]] = {
     "y": ("allow", "yes"),
@@ -103,50 +111,50 @@ _ANSWERS: dict[str, tuple[Choice, str]] = {
     "n": ("deny", "no"),
     "r": ("deny", "no"),
 }
-# Enter alone, Ctrl-D, and words that came in one piece.
-_SAME = {"": "n", "\x04": "n", "yes": "y", "no": "n", "always": "a"}
-_NO = "the person said no"
+# Enter alone, Ctrl-D, and words that arrived in one read.
+_ALIASES = {"": "n", "\x04": "n", "yes": "y", "no": "n", "always": "a"}
+_NO = "the user answered no"
 
 
-def answered_by_key(
+def ask_for_key(
     view: ChatView,
     asked: PermissionAsked,
     fd: int,
-    waits: Callable[[], bool],
-    because: Callable[[], str | None] | None = None,
+    is_open: Callable[[], bool],
+    read_reason: Callable[[], str | None] | None = None,
 ) -> Said | None:
-    """Show it and wait for the answer; None as soon as nobody `waits` for one. `because` reads a reason."""
+    """Show the question and wait for a key; None as soon as the question is no longer open."""
     view.ask(asked)
     with single_keys(fd):
-        settled(fd, _SILENCE)
+        wait_for_silence(fd, _SILENCE)
         valid = {"y", "n"} | ({"a"} if "allow_always" in asked.options else set())
-        valid |= {"r"} if because else set()
-        view.offer(asked, more=is_cut(asked), reason=because is not None)
-        key = _key(fd, waits, valid | ({"v"} if is_cut(asked) else set()))
+        valid |= {"r"} if read_reason else set()
+        view.offer(asked, more=is_cut(asked), reason=read_reason is not None)
+        key = _key(fd, is_open, valid | ({"v"} if is_cut(asked) else set()))
         if key == "v":
             view.answered("v")
             view.ask(asked, whole=True)
-            view.offer(asked, more=False, reason=because is not None)
-            key = _key(fd, waits, valid)
+            view.offer(asked, more=False, reason=read_reason is not None)
+            key = _key(fd, is_open, valid)
     if key is None:
         view.answered("")
         view.go_on()
         return None
     choice, word = _ANSWERS[key]
     view.answered(word)
-    reason = because() if because and key == "r" else None
+    reason = read_reason() if read_reason and key == "r" else None
     view.go_on()
     return Said(choice, "person", reason or _NO if choice == "deny" else None)
 
 
-def _key(fd: int, waits: Callable[[], bool], valid: set[str]) -> str | None:
-    """The key that was pressed, of those that are answers; whole sequences, as of an arrow key, are none."""
-    while waits():
-        keys = pressed(fd, _TICK)
+def _key(fd: int, is_open: Callable[[], bool], valid: set[str]) -> str | None:
+    """The first valid key. An escape sequence, as of an arrow key, is not one."""
+    while is_open():
+        keys = read_keys(fd, _TICK)
         if keys == "":
-            return "n"  # there is no keyboard any more
+            return "n"  # the terminal is gone
         if keys is not None:
             word = keys.strip("\r\n").lower()
-            if (key := _SAME.get(word, word)) in valid:
+            if (key := _ALIASES.get(word, word)) in valid:
                 return key
     return None

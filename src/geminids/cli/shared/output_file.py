@@ -13,27 +13,27 @@ import click
 from geminids.errors import GeminidsError
 from geminids.views.sanitize import clean
 
-__all__ = ["may_write", "write_out"]
+__all__ = ["check_output_path", "write_output"]
 
 
-def may_write(out: str, *, force: bool) -> Path:
-    """The file to write; raises if it exists. Called before anything is read."""
+def check_output_path(out: str, *, force: bool) -> Path:
+    """The path to write; raises if it exists, unless `force`. Called before any work is done."""
     target = Path(os.path.realpath(out))
     try:
-        found = target.stat()
+        status = target.stat()
     except FileNotFoundError:
         return target
     except (OSError, ValueError) as error:
         raise _cannot(out, error) from None
-    if not stat.S_ISREG(found.st_mode):
-        raise GeminidsError(f"{out} is there, and is not a file", hint="Name another one with --out.")
+    if not stat.S_ISREG(status.st_mode):
+        raise GeminidsError(f"{out} exists and is not a file", hint="Name another file with --out.")
     if not force:
-        raise GeminidsError(f"{out} is there already", hint="--force writes over it.")
+        raise GeminidsError(f"{out} already exists", hint="Use --force to overwrite it.")
     return target
 
 
-def write_out(pieces: Iterable[bytes], target: Path | None, *, force: bool = False) -> None:
-    """Write to stdout, or to a file that only its owner can read and that appears when it is complete."""
+def write_output(pieces: Iterable[bytes], target: Path | None, *, force: bool = False) -> None:
+    """Write to stdout, or to a file with mode 0600 that appears only when it is complete."""
     if target is None:
         _print(pieces)
         return
@@ -60,9 +60,9 @@ def _publish(draft: Path, target: Path, force: bool) -> None:
         os.replace(draft, target)
         return
     try:
-        os.link(draft, target)  # fails if another process has created it meanwhile
+        os.link(draft, target)  # fails if another process has created the file
     except FileExistsError:
-        raise GeminidsError(f"{target} is there already", hint="--force writes over it.") from None
+        raise GeminidsError(f"{target} already exists", hint="Use --force to overwrite it.") from None
     except OSError:
         os.rename(draft, target)  # a file system without links
 
@@ -87,9 +87,9 @@ def _put(write: Callable[..., object], *text: object) -> None:
         # The reader is gone. Not BrokenPipeError: click turns it into exit code 1.
         raise click.exceptions.Exit(141) from None
     except OSError as error:
-        raise GeminidsError(f"stdout cannot be written: {error.strerror}") from None
+        raise GeminidsError(f"cannot write to stdout: {error.strerror}") from None
 
 
 def _cannot(out: str, error: Exception) -> GeminidsError:
     why = getattr(error, "strerror", None) or str(error)
-    return GeminidsError(f"{out} cannot be written: {why}", hint="Name another file with --out.")
+    return GeminidsError(f"cannot write {out}: {why}", hint="Name another file with --out.")

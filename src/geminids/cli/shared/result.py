@@ -1,4 +1,4 @@
-"""The exit code of a result, and why a run failed, on stderr."""
+"""The exit code of a result, and the failure message on stderr."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import click
 from geminids.outcome import EXIT_CODES
 from geminids.run.result import Result
 
-__all__ = ["exit_code", "say_why"]
+__all__ = ["exit_code", "print_failure"]
 
 
 def exit_code(result: Result) -> int:
-    """The exit code of a result, as `geminids run --help` tells it."""
+    """The exit code of a result, as documented in `geminids run --help`."""
     kind = result.failure.kind if result.failure is not None else None
     if kind == "cli_missing":
         return 127
@@ -20,15 +20,15 @@ def exit_code(result: Result) -> int:
     return EXIT_CODES[result.outcome]
 
 
-def say_why(result: Result) -> None:
-    """In a pipe, stdout has the answer alone; why there is none goes to stderr."""
+def print_failure(result: Result) -> None:
+    """Print why a run failed to stderr: in a pipe, stdout holds only the answer."""
     if result.ok:
         return
     kind = f" ({result.failure.kind})" if result.failure else ""
-    # "interrupted by SIGINT" says it all: no need to say "interrupted" before it.
-    # A second line is the next step: it stands as a hint does.
-    plain = (result.reason or result.outcome).replace("\n", "\n  ")
-    what = f"{result.outcome}{kind}: {result.reason}" if result.failure else plain
-    click.echo(f"geminids: {what}", err=True)
+    # Without a failure, print only the reason ("interrupted by SIGINT"), not the outcome before it.
+    # Its second line is the next step: indent it as a hint.
+    reason = (result.reason or result.outcome).replace("\n", "\n  ")
+    message = f"{result.outcome}{kind}: {result.reason}" if result.failure else reason
+    click.echo(f"geminids: {message}", err=True)
     if result.failure and result.failure.hint:
         click.echo(f"  {result.failure.hint}", err=True)

@@ -1,4 +1,4 @@
-"""Ctrl-C and other signals: the first asks a run or a turn to end, the second ends it at once."""
+"""Ctrl-C and other signals: the first asks a run or a turn to stop, the second ends it at once."""
 
 from __future__ import annotations
 
@@ -12,23 +12,24 @@ if TYPE_CHECKING:
     from geminids.run.run import Run
     from geminids.warm.owner.owner_run import RemoteRun
 
-__all__ = ["HungUp", "Interrupts", "signals_noted", "stop_on_signals"]
+__all__ = ["HungUp", "Interrupts", "collect_signals", "stop_on_signals"]
 
 _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_noted: list[int] = []
+_early: list[int] = []
+"""Signals that arrived before the event loop ran."""
 
 
 @contextmanager
-def signals_noted() -> Iterator[None]:
-    """Note the signals that come before an event loop is there to hear them: the CLI runs by then."""
-    _noted.clear()
-    with _handled(_note):
+def collect_signals() -> Iterator[None]:
+    """Collect signals until the event loop handles them: the CLI is already running by then."""
+    _early.clear()
+    with _handled(_collect):
         yield
 
 
 @contextmanager
 def _handled(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    before = {number: signal.signal(number, handler) for number in _heeded()}
+    before = {number: signal.signal(number, handler) for number in _stopping_signals()}
     try:
         yield
     finally:
@@ -36,53 +37,53 @@ def _handled(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]
             signal.signal(number, previous or signal.SIG_DFL)
 
 
-def _heeded() -> list[signal.Signals]:
-    """Those that nobody above us has told us to ignore: `nohup` means it, and so does a shell's `&`."""
+def _stopping_signals() -> list[signal.Signals]:
+    """The signals that stop us, without those that our parent ignores (`nohup`, a shell's `&`)."""
     return [number for number in _STOPPING if signal.getsignal(number) is not signal.SIG_IGN]
 
 
-def _note(number: int, frame: FrameType | None) -> None:
-    _noted.append(number)
+def _collect(number: int, frame: FrameType | None) -> None:
+    _early.append(number)
 
 
-async def stop_on_signals(run: Run | RemoteRun, told: Callable[[], None]) -> None:
-    """Stop the run at each signal, those that were noted first, and tell of it."""
+async def stop_on_signals(run: Run | RemoteRun, on_stop: Callable[[], None]) -> None:
+    """Stop the run and call `on_stop` at each signal, beginning with the collected ones."""
     import anyio
 
     def stop(number: int) -> None:
         run.stop(f"interrupted by {signal.Signals(number).name}")
-        told()
+        on_stop()
 
-    with anyio.open_signal_receiver(*_heeded()) as signals:
-        for noted in _noted:
-            stop(noted)
+    with anyio.open_signal_receiver(*_stopping_signals()) as signals:
+        for number in _early:
+            stop(number)
         async for number in signals:
             stop(number)
 
 
 class HungUp(Exception):
-    """The terminal, or whoever started us, wants us gone."""
+    """The terminal was closed, or another process asked us to end."""
 
 
 class Interrupts:
-    """Heeds signals within `with interrupts.heeded()`; those that we were told to ignore stay ignored."""
+    """Handles signals within `with interrupts.handled()`. Ignored signals stay ignored."""
 
     def __init__(self) -> None:
         self.typed = ""
-        """What stood in the line when Ctrl-C came to the prompt."""
+        """The text in the input line when Ctrl-C was pressed at the prompt."""
         self._prompting = False
-        self._came: list[int] = []
+        self._pending: list[int] = []
 
     @contextmanager
-    def heeded(self) -> Iterator[None]:
+    def handled(self) -> Iterator[None]:
         with _handled(self._on_signal):
             yield
 
     @contextmanager
     def prompting(self) -> Iterator[None]:
-        """While somebody types: Ctrl-C raises KeyboardInterrupt, another signal `HungUp`."""
-        came = self.take()
-        if came is not None and came != signal.SIGINT:
+        """While the user types: Ctrl-C raises KeyboardInterrupt, another signal `HungUp`."""
+        number = self.take()
+        if number is not None and number != signal.SIGINT:
             raise HungUp
         self._prompting, self.typed = True, ""
         try:
@@ -91,16 +92,16 @@ class Interrupts:
             self._prompting = False
 
     def take(self) -> int | None:
-        """The signal that has come since this was asked last."""
-        return self._came.pop(0) if self._came else None
+        """Remove and return the oldest pending signal."""
+        return self._pending.pop(0) if self._pending else None
 
     @property
     def waiting(self) -> bool:
-        return bool(self._came)
+        return bool(self._pending)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if not self._prompting:
-            self._came.append(number)
+            self._pending.append(number)
             return
         self._prompting = False
         if number != signal.SIGINT:

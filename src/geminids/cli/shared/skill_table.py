@@ -1,4 +1,4 @@
-"""How `geminids skills list` shows the skills: by tier, highest first."""
+"""The output of `geminids skills list`: skills by tier, highest first."""
 
 from __future__ import annotations
 
@@ -29,33 +29,33 @@ _WIDEST_NAME = 32
 
 
 class Listing(msgspec.Struct, frozen=True, kw_only=True):
-    """All that the list is made of."""
+    """The data of the list."""
 
     release: Release
     cwd: str
     home: str
     skills: tuple[Skill, ...]
     recorded: frozenset[str]
-    """Folders that were added once,"""
+    """Folders that the user added."""
     vouched: frozenset[str]
-    """and of those, the ones that have not changed since."""
+    """Added folders that have not changed since."""
     untrusted: tuple[Skill, ...]
 
     def why_not(self, skill: Skill) -> str | None:
-        """Why a run by default does not see this skill, or None where it does."""
+        """Why a default run does not use this skill; None if it does."""
         if skill.shadowed_by is not None:
             return f"shadowed by {self.short(skill.shadowed_by)}"
         if skill.off is not None:
             return f"off: {skill.off}"
-        if skill.file in {one.file for one in self.untrusted}:
+        if skill.file in {untrusted.file for untrusted in self.untrusted}:
             return "has changed since it was added" if skill.folder in self.recorded else "not added by you"
         return None
 
     def short(self, path: str) -> str:
-        """A path as one reads it best: within the folder, or the home."""
-        for top, sign in ((self.cwd, ""), (self.home, "~/")):
+        """The path relative to the working folder or the home, if it is inside one of them."""
+        for top, prefix in ((self.cwd, ""), (self.home, "~/")):
             if path.startswith(f"{top}{os.sep}"):
-                return one_line(sign + path[len(top) + 1 :])
+                return one_line(prefix + path[len(top) + 1 :])
         return one_line(path)
 
 
@@ -80,7 +80,7 @@ def as_rows(listing: Listing) -> list[dict[str, Any]]:
 
 
 def print_table(listing: Listing) -> None:
-    """One block a tier; a skill that a run by default does not have is dim, and says why."""
+    """Print one block per tier. A skill that a default run does not use is dim, with the reason."""
     if not listing.skills:
         click.echo("There are no skills. Add one: geminids skills add FOLDER")
         return
@@ -92,8 +92,9 @@ def print_table(listing: Listing) -> None:
             for skill in sorted(members, key=lambda skill: skill.name):
                 for line in _lines(listing, skill, width):
                     click.echo(line)
-    if any(skill.file in {one.file for one in listing.untrusted} for skill in listing.skills):
-        hint = "A run sees a folder's own skills only where you have added them: geminids skills add"
+    untrusted = {skill.file for skill in listing.untrusted}
+    if any(skill.file in untrusted for skill in listing.skills):
+        hint = "A run uses a folder's own skills only after you add them: geminids skills add"
         click.secho(hint, dim=True)
 
 
@@ -101,10 +102,10 @@ def _lines(listing: Listing, skill: Skill, width: int) -> Iterator[str]:
     why = listing.why_not(skill)
     name = one_line(skill.name, _WIDEST_NAME) or "(no name)"
     room = max(20, shutil.get_terminal_size().columns - width - 5)
-    said = one_line(skill.description, room)
+    description = one_line(skill.description, room)
     yes, no = ("✓", "✗") if "utf" in (sys.stdout.encoding or "").lower() else ("+", "-")
     mark = click.style(yes, fg="green") if why is None else click.style(no, fg="yellow")
-    yield f"{mark} {name:<{width}}  {click.style(said, dim=why is not None)}"
+    yield f"{mark} {name:<{width}}  {click.style(description, dim=why is not None)}"
     notes = [note for note in (why, f"of {skill.extension}" if skill.extension else None) if note]
     if skill.folder in listing.vouched:
         notes.append("added by you")
