@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from geminids.dialects.record import Encoder
 from geminids.errors import GeminidsError
 from geminids.events.model import Event, decode_event, encode_event
 
