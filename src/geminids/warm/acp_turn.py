@@ -26,8 +26,8 @@ from geminids.run.stall.watch import StallWatch
 from geminids.run.stopping import Deadlines, Stopping, StopReason, listed, stopped_ending
 from geminids.warm.connection import Pending
 from geminids.warm.event_sources import WarmSources
-from geminids.warm.permissions.decide import Desk
-from geminids.warm.permissions.pending import OpenAsks
+from geminids.warm.permissions.decide import PermissionDecider
+from geminids.warm.permissions.pending import PendingPermissions
 from geminids.warm.prompt_answer import PromptAnswer, cancel
 from geminids.warm.session import AcpSession
 
@@ -53,7 +53,7 @@ class AcpTurn:
         session: AcpSession,
         options: Options,
         recorder: RunRecorder,
-        desk: Desk,
+        decider: PermissionDecider,
         log: RequestLog,
     ) -> None:
         self._session = session
@@ -63,7 +63,7 @@ class AcpTurn:
         recorder.has_gateway = metered = session.lease.is_open
         self._first_turn = recorder.turn
         self._tools_before = recorder.tool_calls
-        self._desk = desk
+        self._decider = decider
         self._stopping = Stopping()
         self._prices = Prices(options, session.process.plan.auth.mode, metered=metered)
         self._gateway: GatewayEvents | None = None
@@ -74,15 +74,17 @@ class AcpTurn:
             )
         self._sources = WarmSources(session, options, recorder)
         self._updates = self._sources.updates
-        self._shells = _OwnShells(session, self._updates, self._sources.books)
-        self._asks = OpenAsks(session, desk, self._updates, recorder, self._shells.allowed)
+        self._shells = _TurnShells(session, self._updates, self._sources.journal_translator)
+        self._permissions = PendingPermissions(
+            session, decider, self._updates, recorder, self._shells.allowed
+        )
         self._answer = PromptAnswer(session, recorder)
         self._stop: anyio.Event | None = None
         self._tasks: TaskGroup | None = None
         self._sent_at = 0.0
         self.deadlines = Deadlines(options)
         self._retried: tuple[Remark, float] | None = None
-        self._stall = StallWatch(options, self.deadlines, recorder, self._sources.tell, self._situation)
+        self._stall = StallWatch(options, self.deadlines, recorder, self._sources.emit, self._situation)
         recorder.observer = self._stall.saw
         self.ended: list[Ended] = []
 
@@ -145,7 +147,7 @@ class AcpTurn:
             turns=self._turns,
             tool_calls=self._recorder.tool_calls - self._tools_before,
             thinking_only=self._updates.thinking_only,
-            recorded=self._sources.books.answered if self._sources.complete else None,
+            recorded=self._sources.journal_translator.answered if self._sources.complete else None,
         )
         return ending if gateway is None else gateway.explain(ending, answer=self._recorder.answer)
 
@@ -160,7 +162,7 @@ class AcpTurn:
             exit_code=process.exit_code if self._answer.gone else None,
             ended=listed(self.ended, process.redactor),
             complete=self._sources.complete,
-            decisions=tuple(self._desk.trail),
+            decisions=tuple(self._decider.decisions),
             usage=self._usage(),
             prices=self._prices,
             finish_reason=self._gateway.finish_reason if self._gateway is not None else None,
@@ -181,13 +183,13 @@ class AcpTurn:
 
     # What the process says.
 
-    def heard(self, update: Update | Unknown) -> None:
+    def on_update(self, update: Update | Unknown) -> None:
         self.deadlines.heard(stdout=True)
         # The results of tools are in the journal before the next answer begins: some are told nowhere else.
         self._sources.journal.look()
         self._add(self._updates.translate(update))
 
-    def remarked(self, remarks: list[Remark], text: str) -> None:
+    def on_stderr(self, remarks: list[Remark], text: str) -> None:
         self._answer.stderr.append(text)
         events: list[Event] = []
         for remark in remarks:
@@ -195,26 +197,26 @@ class AcpTurn:
             if retry is not None:
                 self._retried = (remark, time.monotonic())
             events.append(self._recorder.notice(remark.level, remark.code, remark.message, retry))
-        self._sources.tell(events)
+        self._sources.emit(events)
 
-    def asked(self, ask: Note) -> None:
+    def on_permission_request(self, ask: Note) -> None:
         assert ask.permission is not None and self._tasks is not None
         self.deadlines.heard(stdout=True)
         self._sources.journal.look()
-        asked, events = self._asks.take(ask)
+        asked, events = self._permissions.add(ask)
         self._add(events)
         if self._stopping.reason is not None:
-            self._leave_asks()
+            self._cancel_permissions()
         else:
-            self._tasks.start_soon(self._asks.decide, asked, self._add)
+            self._tasks.start_soon(self._permissions.decide, asked, self._add)
 
     def _add(self, events: list[Event]) -> None:
         for event in events:
-            if type(event) is ToolStarted and event.name == _SHELL and event.id not in self._asks:
+            if type(event) is ToolStarted and event.name == _SHELL and event.id not in self._permissions:
                 self._shells.began(event.id)
-        self._sources.take(events)
+        self._sources.add_updates(events)
         self._shells.look()
-        self.deadlines.busy = self._updates.tools_running or bool(self._asks)
+        self.deadlines.busy = self._updates.tools_running or bool(self._permissions)
         self._check_turns()
 
     def _check_turns(self) -> None:
@@ -229,7 +231,7 @@ class AcpTurn:
 
     def _put_from_gateway(self, events: list[Event]) -> None:
         self.deadlines.heard(stdout=False)
-        self._sources.tell(events)
+        self._sources.emit(events)
 
     def _situation(self) -> Situation | None:
         """What is known now, for whoever asks why nothing is heard."""
@@ -239,7 +241,7 @@ class AcpTurn:
             self._options,
             self._session.process.pid,
             own=self._shells.pids if self._session.process.is_shared else None,
-            permission=self._asks.oldest,
+            permission=self._permissions.oldest,
             tools=self._updates.running,
             gateway=self._gateway,
             retried=self._retried,
@@ -254,10 +256,10 @@ class AcpTurn:
         assert self._stop is not None
         await self._stop.wait()
         since = self._shells.since
-        if self._updates.tools_running or self._asks:
+        if self._updates.tools_running or self._permissions:
             # After a cancel the history has a tool call without a result, and the API rejects every later request.
             self._session.broken = True
-        self._leave_asks()
+        self._cancel_permissions()
         self.ended += await cancel(
             self._session,
             pending,
@@ -272,13 +274,13 @@ class AcpTurn:
             pending.settle(None)
         self._cleaned.set()
 
-    def _leave_asks(self) -> None:
+    def _cancel_permissions(self) -> None:
         reason = self._stopping.reason
-        self._asks.leave(None if reason is None else reason.text, self._sources.tell)
+        self._permissions.cancel(None if reason is None else reason.text, self._sources.emit)
 
     def _settle(self, pending: Pending) -> None:
         if told := self._answer.take(pending):
-            self._sources.tell(told)
+            self._sources.emit(told)
         if self._answer.failed is not None:
             self._seal_reports()
 
@@ -291,8 +293,8 @@ class AcpTurn:
         reports.seal()
 
     def _finish(self) -> None:
-        if self._asks:
-            self._leave_asks()
+        if self._permissions:
+            self._cancel_permissions()
         self._sources.finish()
         if self._gateway is not None:
             self._gateway.finish()
@@ -301,13 +303,15 @@ class AcpTurn:
         self._recorder.observer = None
 
 
-class _OwnShells:
+class _TurnShells:
     """Which of the turn's shells run, by what the updates and the journal tell."""
 
-    def __init__(self, session: AcpSession, updates: AcpTranslator, books: WarmJournalTranslator) -> None:
+    def __init__(
+        self, session: AcpSession, updates: AcpTranslator, journal_translator: WarmJournalTranslator
+    ) -> None:
         self._session = session
         self._updates = updates
-        self._books = books
+        self._journal_translator = journal_translator
         self._open: dict[str, None] = {}
 
     def began(self, call_id: str, *, now: bool = False) -> None:
@@ -322,9 +326,9 @@ class _OwnShells:
     def look(self) -> None:
         """See which have ended, and which groups have become known."""
         shells, session_id = self._session.process.shells, self._session.session_id
-        for group in self._books.groups:
+        for group in self._journal_translator.groups:
             shells.group(session_id, group)
-        self._books.groups.clear()
+        self._journal_translator.groups.clear()
         for call_id in [one for one in self._open if not self._updates.is_open(one)]:
             del self._open[call_id]
             shells.ended(session_id, call_id)

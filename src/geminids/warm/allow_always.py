@@ -15,7 +15,7 @@ import re
 from geminids.events.model import PermissionAsked
 from geminids.launch.permissions.commands import is_build_file
 
-__all__ = ["Always"]
+__all__ = ["AllowAlways"]
 
 # A command of plain words: nothing in it that a shell would take for more than these words.
 _PLAIN = re.compile(r"[\w ./=:@%+,-]+")
@@ -39,13 +39,13 @@ _RUN = re.compile(
 _WRITING = ("edit", "write")
 
 
-class Always:
+class AllowAlways:
     """The things that somebody has allowed for as long as the chat lasts."""
 
     def __init__(self) -> None:
         self._given: dict[str, str] = {}
 
-    def give(self, asked: PermissionAsked) -> None:
+    def remember(self, asked: PermissionAsked) -> None:
         scope = _scope(asked)
         if scope is not None:
             key, told = scope

@@ -22,7 +22,7 @@ from geminids.run.starter import ResumeHeadless
 from geminids.run.stopping import Stopping, StopReason, stopped_ending
 from geminids.warm.acp_turn import AcpTurn
 from geminids.warm.connection import Gone, RpcFailed
-from geminids.warm.permissions.decide import Desk, OnPermission
+from geminids.warm.permissions.decide import OnPermission, PermissionDecider
 from geminids.warm.prompt import blocks_of, is_command
 from geminids.warm.session import AcpSession, Conversation
 
@@ -137,11 +137,11 @@ class WarmAttempt:
         except Refused as refused:
             self._ending = ending_of_error(refused, options.cwd, recorder.redact)
             return
-        desk = Desk(
+        decider = PermissionDecider(
             recorder, conversation.verdicts, session.always, self._on_permission, options.permission_timeout
         )
         self._announce(session)
-        self._turn = AcpTurn(session, options, recorder, desk, self._log)
+        self._turn = AcpTurn(session, options, recorder, decider, self._log)
         await self._turn.drive(blocks)
         if not process.alive:
             await process.gone()

@@ -76,13 +76,13 @@ class Connection:
         self,
         child: Child,
         on_update: Callable[[Update | Unknown], None],
-        on_ask: Callable[[Note], None],
+        on_permission_request: Callable[[Note], None],
         *,
         line_limit: int,
     ) -> None:
         self._child = child
         self._on_update = on_update
-        self._on_ask = on_ask
+        self._on_permission_request = on_permission_request
         self._lines = LineFramer(line_limit)
         self._pending: dict[int, Pending] = {}
         self._number = 0
@@ -159,7 +159,7 @@ class Connection:
                 if pending is not None:
                     pending.settle(message)
             elif message.permission is not None:
-                self._on_ask(message)
+                self._on_permission_request(message)
             else:
                 told = f"geminids does not serve {message.method}"
                 self._send(encode_error(message.id, _NOT_SERVED, told))

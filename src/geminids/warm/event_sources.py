@@ -17,7 +17,7 @@ __all__ = ["WarmSources"]
 
 
 class WarmSources:
-    """Puts out what updates and journal tell. `updates` and `books` have what is known by now."""
+    """Puts out what updates and journal tell. `updates` and `journal_translator` have what is known by now."""
 
     def __init__(self, session: AcpSession, options: Options, recorder: RunRecorder) -> None:
         self._why_not = session.process.plan.verdicts.why_not
@@ -27,7 +27,7 @@ class WarmSources:
         self.updates = AcpTranslator(
             recorder, redactor, session.session_id, session.cwd, self._why_not, self._merge.excuse
         )
-        self.books = WarmJournalTranslator(recorder, redactor, self.updates, session.known)
+        self.journal_translator = WarmJournalTranslator(recorder, redactor, self.updates, session.known)
         self.journal = Journal(
             self._merge,
             self.updates,
@@ -35,7 +35,7 @@ class WarmSources:
             lambda _: session.find_journal(home),
             resumed=session.find_journal(home),
             resumed_id=session.session_id,
-            translator=self.books,
+            translator=self.journal_translator,
         )
 
     @property
@@ -43,11 +43,11 @@ class WarmSources:
         """Whether the events hold all that the journal does."""
         return self.journal.whole
 
-    def tell(self, events: list[Event]) -> None:
+    def emit(self, events: list[Event]) -> None:
         """Events, wherever they come from, in the one order."""
         self._merge.add(events)
 
-    def take(self, events: list[Event]) -> None:
+    def add_updates(self, events: list[Event]) -> None:
         """What the updates have told; the end of a tool waits for what the journal has of it."""
         ends = self.updates.tools_ended
         self._merge.add(events)

@@ -16,7 +16,7 @@ from geminids.sessions.handover_format import FRAME, LAST, Piece, holds_record, 
 from geminids.sessions.loader import load
 from geminids.sessions.transcript import Entry, Prompt, Said, Tool, entries
 
-__all__ = ["Cut", "as_text", "conversation_text", "has_arrived", "with_more"]
+__all__ = ["CutTurn", "as_text", "conversation_text", "has_arrived", "with_more"]
 
 # Of what fits into a prompt; the rest is for the prompt itself and for what the agent does then.
 _SHARE = 0.75
@@ -25,7 +25,7 @@ _LONGEST_OUTPUT = 4000
 _YOU, _ME = "you said:", "I said:"
 
 
-class Cut(msgspec.Struct, frozen=True):
+class CutTurn(msgspec.Struct, frozen=True):
     """A turn that was stopped or failed. The CLI takes it back, so the model knows nothing of it."""
 
     prompt: str
@@ -37,7 +37,7 @@ def conversation_text(
     session_id: str,
     options: Options,
     environ: Mapping[str, str] | None = None,
-    cut: Sequence[Cut] = (),
+    cut: Sequence[CutTurn] = (),
     without: str | None = None,
 ) -> str | None:
     """A stored session as text, with the turns that were `cut` behind it.
@@ -48,7 +48,7 @@ def conversation_text(
     return as_text(_stored(session_id, options, environ), cut, without)
 
 
-def with_more(text: str, cut: Sequence[Cut]) -> str | None:
+def with_more(text: str, cut: Sequence[CutTurn]) -> str | None:
     """A conversation that has not arrived yet, with turns that were cut since."""
     return _framed([*taken_apart(text)[0], *_retold(cut, ())])
 
@@ -66,7 +66,9 @@ def _stored(session_id: str, options: Options, environ: Mapping[str, str] | None
         return []
 
 
-def as_text(messages: Iterable[Message], cut: Sequence[Cut] = (), without: str | None = None) -> str | None:
+def as_text(
+    messages: Iterable[Message], cut: Sequence[CutTurn] = (), without: str | None = None
+) -> str | None:
     """A conversation as a text to be put before a prompt; None where it is empty or does not fit."""
     stored = _pieces(entries(messages))
     last = max((at for at, piece in enumerate(stored) if piece.head == _ME), default=None)
@@ -102,7 +104,7 @@ def _pieces(shown: Iterable[Entry]) -> list[Piece]:
     return before + own
 
 
-def _retold(cut: Sequence[Cut], stored: Sequence[Piece]) -> Iterator[Piece]:
+def _retold(cut: Sequence[CutTurn], stored: Sequence[Piece]) -> Iterator[Piece]:
     """The turns that were cut, but for those whose prompt the session has kept."""
     kept = [one.body.strip() for one in stored if one.head == _ME]
     for one in cut:

@@ -124,7 +124,7 @@ async def cancel(
     if not pending.over:
         answer.unanswered = session.broken = True
         since = since or sent_at  # a tool may have begun that we have not heard of
-        session.process.heard_at = 0.0  # whoever wants to sit there next asks whether it is well
+        session.process.last_update_at = 0.0  # whoever wants to sit there next asks whether it is well
     if since is None:
         return []
     began = since

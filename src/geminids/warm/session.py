@@ -25,12 +25,12 @@ from geminids.run.attempt import AttemptFacts, workspace_notices
 from geminids.run.recorder import RunRecorder
 from geminids.run.result import ending_of_error
 from geminids.run.session_claim import Claim
-from geminids.warm.allow_always import Always
+from geminids.warm.allow_always import AllowAlways
 from geminids.warm.connection import RpcFailed
 from geminids.warm.process import WarmProcess
 
 if TYPE_CHECKING:
-    from geminids.warm.handover import Cut
+    from geminids.warm.handover import CutTurn
 
 __all__ = ["AcpSession", "Conversation", "GoOn", "Processes"]
 
@@ -46,7 +46,7 @@ class AcpSession(msgspec.Struct):
     process: WarmProcess
     session_id: str
     cwd: str
-    always: Always
+    always: AllowAlways
     """What was allowed for good."""
     known: set[str]
     """The tool calls that are known."""
@@ -99,11 +99,11 @@ class Processes(Protocol):
     def plan_for(self, options: Options, conversation: Conversation) -> WarmPlan:
         """What these options come to; raises `Refused`."""
 
-    async def place_for(self, conversation: Conversation) -> tuple[WarmPlan, WarmProcess]:
+    async def acquire_process(self, conversation: Conversation) -> tuple[WarmPlan, WarmProcess]:
         """A process with room for one more session; waits for one. Raises what opening it raises."""
 
-    async def is_well(self, process: WarmProcess) -> bool: ...
-    def left(self, process: WarmProcess) -> None:
+    async def is_responsive(self, process: WarmProcess) -> bool: ...
+    def release(self, process: WarmProcess) -> None:
         """The conversation has left this process."""
 
 
@@ -135,11 +135,11 @@ class Conversation:
         self.session: AcpSession | None = None
         self.process: WarmProcess | None = None
         self._processes = processes
-        self._always = Always()
+        self._always = AllowAlways()
         self._claim = claim
         self._has_history = options.resume is not None
         self._is_headless = False
-        self._cut: list[Cut] = []
+        self._cut: list[CutTurn] = []
         self._repeated: str | None = None
         """The prompt that the next attempt sends again: it is not handed over."""
         self._notices: list[tuple[Level, str, str]] = []
@@ -162,7 +162,7 @@ class Conversation:
             return None
         self._check_handover()
         if self.session is not None and self.session.is_usable:
-            if not self.lease.is_dead and await self._processes.is_well(self.session.process):
+            if not self.lease.is_dead and await self._processes.is_responsive(self.session.process):
                 return self.session
             self.session.process.stop()
         if self._has_history or self._cut or self._has_begun():
@@ -183,7 +183,7 @@ class Conversation:
                     await self._end_shells(session)
         finally:
             if process is not None:
-                self._processes.left(process)
+                self._processes.release(process)
 
     async def _end_shells(self, session: AcpSession) -> None:
         shells = session.process.shells
@@ -258,7 +258,7 @@ class Conversation:
     async def _open_session(self) -> AcpSession:
         import anyio
 
-        plan, process = await self._processes.place_for(self)
+        plan, process = await self._processes.acquire_process(self)
         self.process = process
         self.verdicts = plan.verdicts
         if not self._is_reported:
@@ -343,13 +343,13 @@ class Conversation:
             return
         turns = () if repeats or not facts.was_sent else recorder.turns()
         if any(turn.text or turn.tools for turn in turns):
-            from geminids.warm.handover import Cut
+            from geminids.warm.handover import CutTurn
 
             # Before that there is nothing to resume.
             self.session_id = facts.session_id or self.session_id
             self._has_history = True
             # The CLI takes back a turn that was stopped or failed; the model shall know of it all the same.
-            self._cut.append(Cut(prompt, turns, facts.ending.reason or facts.ending.outcome))
+            self._cut.append(CutTurn(prompt, turns, facts.ending.reason or facts.ending.outcome))
             if self.session is not None and self._processes.go_on == "handover":
                 self.session.broken = True
 

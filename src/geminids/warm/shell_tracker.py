@@ -14,7 +14,7 @@ from geminids.process.marker import Mark
 if TYPE_CHECKING:
     import psutil
 
-__all__ = ["Shells"]
+__all__ = ["ShellTracker"]
 
 
 # A kernel counts births in hundredths of a second, and rounds them down.
@@ -25,7 +25,7 @@ _TIMED = re.compile(r"[-_](\d{13})[-_]\d+\Z")
 _LONG_AGO = 3600.0
 
 
-class Shells:
+class ShellTracker:
     """Remembers when the shell tools of each chat ran, and under which process groups.
 
     A process is a chat's if it is in a group of one of its tools, or comes from a process of this chat, or was born

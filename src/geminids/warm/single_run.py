@@ -160,7 +160,7 @@ class SingleRun:
         write(plan)
         return plan
 
-    async def place_for(self, conversation: Conversation) -> tuple[WarmPlan, WarmProcess]:
+    async def acquire_process(self, conversation: Conversation) -> tuple[WarmPlan, WarmProcess]:
         assert self._plan is not None and self._tasks is not None
         process = self._processes[-1]
         if not process.alive or self._lease.is_dead:
@@ -170,10 +170,10 @@ class SingleRun:
         conversation.process = process
         return self._plan, process
 
-    async def is_well(self, process: WarmProcess) -> bool:
+    async def is_responsive(self, process: WarmProcess) -> bool:
         return process.alive
 
-    def left(self, process: WarmProcess) -> None:
+    def release(self, process: WarmProcess) -> None:
         """The process is ended with the run."""
 
     def _spawn(self, plan: WarmPlan) -> WarmProcess:

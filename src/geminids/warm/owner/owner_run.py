@@ -277,4 +277,4 @@ async def _decided(ask: OnPermission, asked: PermissionAsked) -> Said:
         return found
     if found in get_args(Choice):
         return Said(found)
-    return Said("deny", "callback", f"the callback answered {found!r}: no allow, allow_always or deny")
+    return Said("deny", "callback", f"the callback returned {found!r}; expected allow, allow_always or deny")
