@@ -46,7 +46,7 @@ _SHELL = "run_shell_command"
 
 
 class AcpTurn:
-    """Sends one prompt and follows it to its end. A second `stop` of the caller skips the grace period."""
+    """Sends one prompt and handles its messages until it ends. A second `stop` skips the grace period."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class AcpTurn:
         self.ended: list[Ended] = []
 
     def stop(self, reason: StopReason) -> None:
-        """Ask for the end of the turn, and not of the chat."""
+        """Request the end of the turn; the chat stays open."""
         if reason.kind == "caller":
             self._stopping.ask()
         self._stopping.begin(reason)
@@ -97,7 +97,7 @@ class AcpTurn:
             self._stop.set()
 
     async def drive(self, blocks: Sequence[Content]) -> None:
-        """Send the prompt and see it through to its end; nothing of it is left running when it was stopped."""
+        """Send the prompt and run the turn to its end. After a stop, none of its tools is left running."""
         import anyio
 
         process = self._session.process
@@ -133,7 +133,7 @@ class AcpTurn:
             self._finish()
 
     def ending(self) -> Ending:
-        """How the turn ended."""
+        """The outcome of the turn."""
         stopping, gateway = self._stopping, self._gateway
         if gateway is not None and gateway.halted is not None:
             return ending_of(gateway.halted)
@@ -152,13 +152,13 @@ class AcpTurn:
         return ending if gateway is None else gateway.explain(ending, answer=self._recorder.answer)
 
     def facts(self) -> AttemptFacts:
-        """What it came to."""
+        """The facts of this attempt, for the result."""
         process = self._session.process
         return AttemptFacts(
             ending=self.ending(),
             stop=self._stopping.reason,
             session_id=self._session.session_id,
-            # The code of a process that serves other turns too says nothing of this one.
+            # A shared process can exit for another turn: report its code only if it ended during this one.
             exit_code=process.exit_code if self._answer.gone else None,
             ended=listed(self.ended, process.redactor),
             complete=self._sources.complete,
@@ -178,14 +178,14 @@ class AcpTurn:
 
     @property
     def _turns(self) -> int:
-        """How many turns the model has had since the prompt was sent."""
+        """The number of model turns since the prompt was sent."""
         return self._recorder.turn - self._first_turn + 1
 
-    # What the process says.
+    # Messages of the process.
 
     def on_update(self, update: Update | Unknown) -> None:
         self.deadlines.heard(stdout=True)
-        # The results of tools are in the journal before the next answer begins: some are told nowhere else.
+        # The journal has tool results before the next answer begins, and some are only there.
         self._sources.journal.look()
         self._add(self._updates.translate(update))
 
@@ -199,11 +199,11 @@ class AcpTurn:
             events.append(self._recorder.notice(remark.level, remark.code, remark.message, retry))
         self._sources.emit(events)
 
-    def on_permission_request(self, ask: Note) -> None:
-        assert ask.permission is not None and self._tasks is not None
+    def on_permission_request(self, request: Note) -> None:
+        assert request.permission is not None and self._tasks is not None
         self.deadlines.heard(stdout=True)
         self._sources.journal.look()
-        asked, events = self._permissions.add(ask)
+        asked, events = self._permissions.add(request)
         self._add(events)
         if self._stopping.reason is not None:
             self._cancel_permissions()
@@ -220,11 +220,11 @@ class AcpTurn:
         self._check_turns()
 
     def _check_turns(self) -> None:
-        most = self._options.max_turns
-        if most is not None and self._turns > most:
-            self.stop(StopReason("max_turns", "the turn took all the model turns that max_turns allows"))
+        limit = self._options.max_turns
+        if limit is not None and self._turns > limit:
+            self.stop(StopReason("max_turns", "the turn reached max_turns"))
 
-    # Its end.
+    # The end of the turn.
 
     def _on_halt(self, halt: Halt) -> None:
         self.stop(StopReason("gateway", halt.message))
@@ -234,7 +234,7 @@ class AcpTurn:
         self._sources.emit(events)
 
     def _situation(self) -> Situation | None:
-        """What is known now, for whoever asks why nothing is heard."""
+        """A snapshot of the turn for the stall watch; None after a stop."""
         if self._stopping.reason is not None:
             return None
         return situation_of(
@@ -252,7 +252,7 @@ class AcpTurn:
         self.stop(self._stall.explained(reason))
 
     async def _stop_when_asked(self, pending: Pending) -> None:
-        """Cancel in the CLI's own way, then see to what that has not ended."""
+        """After a stop: cancel the prompt, then end the shells that the CLI left running."""
         assert self._stop is not None
         await self._stop.wait()
         since = self._shells.since
@@ -279,13 +279,13 @@ class AcpTurn:
         self._permissions.cancel(None if reason is None else reason.text, self._sources.emit)
 
     def _settle(self, pending: Pending) -> None:
-        if told := self._answer.take(pending):
-            self._sources.emit(told)
+        if notices := self._answer.take(pending):
+            self._sources.emit(notices)
         if self._answer.failed is not None:
             self._seal_reports()
 
     def _seal_reports(self) -> None:
-        """The CLI has left the conversation in a file that anybody can read."""
+        """Restrict access to the CLI's error reports: they hold the conversation and are world-readable."""
         from geminids.run.headless.reader import Reports
 
         reports = Reports(self._recorder.redactor)
@@ -304,7 +304,7 @@ class AcpTurn:
 
 
 class _TurnShells:
-    """Which of the turn's shells run, by what the updates and the journal tell."""
+    """Reports the shell commands of one turn to the shell tracker, from the updates and the journal."""
 
     def __init__(
         self, session: AcpSession, updates: AcpTranslator, journal_translator: WarmJournalTranslator
@@ -315,33 +315,33 @@ class _TurnShells:
         self._open: dict[str, None] = {}
 
     def began(self, call_id: str, *, now: bool = False) -> None:
-        """A shell begins; `now` where it has waited for our word."""
+        """A shell starts; `now`: it waited for our permission, so it did not start earlier."""
         self._open[call_id] = None
         self._session.process.shells.began(self._session.session_id, call_id, now=now)
 
     def allowed(self, call_id: str) -> None:
-        """A shell that has waited for our word begins."""
+        """A shell that waited for our permission starts."""
         self.began(call_id, now=True)
 
     def look(self) -> None:
-        """See which have ended, and which groups have become known."""
+        """Report shells that ended and process groups that the journal named."""
         shells, session_id = self._session.process.shells, self._session.session_id
         for group in self._journal_translator.groups:
             shells.group(session_id, group)
         self._journal_translator.groups.clear()
-        for call_id in [one for one in self._open if not self._updates.is_open(one)]:
+        for call_id in [call_id for call_id in self._open if not self._updates.is_open(call_id)]:
             del self._open[call_id]
             shells.ended(session_id, call_id)
 
     @property
     def since(self) -> float | None:
-        """When the first one that still runs has begun."""
+        """Start time of the oldest shell that still runs."""
         return self._session.process.shells.running_since(self._session.session_id)
 
     def born_since(self, since: float) -> list[psutil.Process]:
-        """The processes of this chat that were born since then."""
+        """The processes of this chat that started after `since`."""
         return self._session.process.shells.of(self._session.session_id, since)
 
     def pids(self) -> set[int]:
-        """The processes that are surely of this chat's tools; asked for in another thread."""
+        """The pids that certainly belong to tools of this chat. Called from another thread."""
         return {process.pid for process in self._session.process.shells.of(self._session.session_id)}

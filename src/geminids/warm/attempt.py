@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
 __all__ = ["WarmAttempt"]
 
-_AS_TEXT = "commands are not run on the warm transport: it was sent as a text"
+_AS_TEXT = "the warm transport does not run CLI commands: the prompt was sent as text"
 
 
 class WarmAttempt:
-    """One attempt in the session that the conversation has now. If it has none any more, it goes on headless."""
+    """One attempt in the current session of the conversation, or headless if there is none."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class WarmAttempt:
         blocks: Sequence[Content] | None = None,
         is_announced: bool = False,
     ) -> None:
-        """`blocks`: the prompt as it is sent, if that is known. `is_announced`: `Started` was emitted before."""
+        """`blocks`: the encoded prompt, if the caller has it. `is_announced`: `Started` was already emitted."""
         self._conversation = conversation
         self._prompt = prompt
         self._options = options
@@ -67,7 +67,7 @@ class WarmAttempt:
         self._ending: Ending | None = None
 
     def start(self) -> None:
-        """The session is taken when the attempt is driven."""
+        """Nothing to do: `drive` takes the session."""
 
     def stop(self, reason: StopReason) -> None:
         if reason.kind == "caller":
@@ -97,7 +97,7 @@ class WarmAttempt:
             await self._go_on_headless()
 
     async def _open(self) -> AcpSession | None:
-        """Take a session; sets `_ending` if that failed, and returns None if the conversation goes on headless."""
+        """Take a session. Sets `_ending` if that fails; returns None if the conversation continues headless."""
         import anyio
 
         options, conversation = self._options, self._conversation
@@ -170,7 +170,7 @@ class WarmAttempt:
         recorder.emit([*notices, started])
 
     def _announce_failure(self) -> None:
-        """Each attempt after the first has its `Started`, also if it could not send its prompt."""
+        """Emit `Started` for a later attempt that could not send its prompt: each attempt has one."""
         if self._is_announced or self._recorder.attempt == 1:
             return
         process, options = self._conversation.process, self._options
@@ -187,7 +187,7 @@ class WarmAttempt:
         self._recorder.emit([started])
 
     async def _go_on_headless(self) -> None:
-        """The conversation goes on by the headless transport, which resumes it from its file."""
+        """Run this attempt headless, resumed from the session's file."""
         conversation = self._conversation
         for notice in conversation.take_notices():
             self._recorder.emit_notice(*notice)

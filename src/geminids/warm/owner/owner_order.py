@@ -38,7 +38,7 @@ def too_cold_for_owner(prompt: str, options: Options) -> str | None:
     if options.leftovers == "keep":
         return "what it leaves running would end with the pool's owner"
     if is_command(prompt) and not options.literal:
-        return "commands are not run on the warm lane"
+        return "the warm transport does not run CLI commands"
     return too_cold(options)
 
 
