@@ -142,7 +142,7 @@ class AcpTurn:
             return max_turns()
         if wanted is not None and not self._answer.is_end:
             return stopped_ending(wanted)
-        ending = self._answer.judged(
+        ending = self._answer.judge(
             self._options,
             turns=self._turns,
             tool_calls=self._recorder.tool_calls - self._tools_before,

@@ -62,7 +62,7 @@ class PromptAnswer:
         """Whether the agent ended the turn itself."""
         return self.stopped is not None and self.stopped.reason == "end_turn"
 
-    def judged(
+    def judge(
         self,
         options: Options,
         *,

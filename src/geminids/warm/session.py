@@ -166,7 +166,7 @@ class Conversation:
                 return self.session
             self.session.process.stop()
         if self._has_history or self._cut or self._has_begun():
-            return await self._go_on()
+            return await self._move()
         await self.release_process()
         self.session = await self._open_session()
         return self.session
@@ -229,7 +229,7 @@ class Conversation:
         self.options = options
         self.verdicts = msgspec.structs.replace(self.verdicts, approval=mode)
 
-    async def _go_on(self) -> AcpSession | None:
+    async def _move(self) -> AcpSession | None:
         """Move to a new session, or to headless, because the current one cannot be used or lacks the history."""
         level: Level = "info" if self.session is not None and self.session.process.alive else "warning"
         await self.release_process()
