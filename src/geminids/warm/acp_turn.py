@@ -137,11 +137,11 @@ class AcpTurn:
         stopping, gateway = self._stopping, self._gateway
         if gateway is not None and gateway.halted is not None:
             return ending_of(gateway.halted)
-        wanted = stopping.wanted
-        if wanted is not None and wanted.kind == "max_turns":
+        stop = stopping.wanted
+        if stop is not None and stop.kind == "max_turns":
             return max_turns()
-        if wanted is not None and not self._answer.is_end:
-            return stopped_ending(wanted)
+        if stop is not None and not self._answer.is_end:
+            return stopped_ending(stop)
         ending = self._answer.judge(
             self._options,
             turns=self._turns,

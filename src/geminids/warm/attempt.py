@@ -111,7 +111,7 @@ class WarmAttempt:
                     with anyio.fail_after(options.start_timeout):
                         await session.set_model(options.model)
             except Refused as refused:
-                if not conversation.goes_headless(refused):
+                if not conversation.switch_to_headless(refused):
                     self._ending = ending_of_error(refused, options.cwd, self._recorder.redact)
             except TimeoutError:
                 text = f"timed out: the CLI did not open a session in {options.start_timeout:g} s"

@@ -256,7 +256,7 @@ class Pool:
                     return plan, process
             process.stop()
             conversation.process = None
-            self.release(process)
+            self.left(process)
 
     async def is_responsive(self, process: WarmProcess) -> bool:
         """Whether the process answers. Pings it only after some seconds without output."""
@@ -276,7 +276,7 @@ class Pool:
             # Far over the limit: do not wait for its chats. Each continues in another process at its next turn.
             process.stop()
 
-    def release(self, process: WarmProcess) -> None:
+    def left(self, process: WarmProcess) -> None:
         """Count a chat that left the process; retire or stop the process if it is due."""
         key = id(process)
         self._chat_counts[key] = max(0, self._chat_counts.get(key, 0) - 1)

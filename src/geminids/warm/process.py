@@ -145,7 +145,7 @@ class WarmProcess:
         """Run the process until it exits or `stop` is called, then end everything that it started."""
         import anyio
 
-        from geminids.process import terminate as stop  # importing psutil takes 34 ms, while the CLI loads
+        from geminids.process import terminate as stop  # psutil: 34 ms, while the CLI loads
 
         assert self._child is not None
         child = self._child

@@ -75,10 +75,10 @@ class AcpSession(msgspec.Struct):
 
     async def set_model(self, model: str | None) -> None:
         """Use this model from the next prompt on; None for `default_model`."""
-        wanted = model or self.default_model
-        if (model != self.model or not self.is_model_known) and wanted is not None:
+        model_id = model or self.default_model
+        if (model != self.model or not self.is_model_known) and model_id is not None:
             self.is_model_known = False
-            await self.process.connection.call(SetModel(session_id=self.session_id, model_id=wanted))
+            await self.process.connection.call(SetModel(session_id=self.session_id, model_id=model_id))
             self.model, self.is_model_known = model, True
 
     async def set_mode(self, mode: str) -> None:
@@ -103,7 +103,7 @@ class Processes(Protocol):
         """Return a process with capacity for one more session; waits for one. Raises the errors of `open`."""
 
     async def is_responsive(self, process: WarmProcess) -> bool: ...
-    def release(self, process: WarmProcess) -> None:
+    def left(self, process: WarmProcess) -> None:
         """The conversation no longer uses this process."""
 
 
@@ -183,7 +183,7 @@ class Conversation:
                     await self._end_shells(session)
         finally:
             if process is not None:
-                self._processes.release(process)
+                self._processes.left(process)
 
     async def _end_shells(self, session: AcpSession) -> None:
         shells = session.process.shells
@@ -195,7 +195,7 @@ class Conversation:
             await stop.end_found(lambda: shells.of(session.session_id), self.options.grace)
         shells.forget(session.session_id)
         if shells.strays():
-            # Their chat is unknown, so they end with the process: retire it soon.
+            # Their chat is unknown, so they end with the process: no new chat may keep it alive.
             session.process.retiring = True
 
     def close(self) -> None:
@@ -245,7 +245,7 @@ class Conversation:
         self._notices.append((level, "lane", text))
         return self.session
 
-    def goes_headless(self, refused: Refused) -> bool:
+    def switch_to_headless(self, refused: Refused) -> bool:
         """Switch to headless because the warm transport refused the options; False if headless cannot either."""
         if self.environ is not None or not refused.headless_can:
             # A headless run would use our own environment, not the `environ` of the caller.
@@ -309,8 +309,10 @@ class Conversation:
         )
 
     def _check_handover(self) -> None:
-        """Send the handover no more once it is stored: after an API error, or a stop before any answer, the CLI
-        drops the prompt, and the handover with it."""
+        """Stop sending the handover once the session has stored it.
+
+        After an API error, or a stop before any answer, the CLI drops the prompt and the handover with it.
+        """
         if self.handover and self.session_id is not None:
             from geminids.warm.handover import has_arrived
 

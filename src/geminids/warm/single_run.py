@@ -173,7 +173,7 @@ class SingleRun:
     async def is_responsive(self, process: WarmProcess) -> bool:
         return process.alive
 
-    def release(self, process: WarmProcess) -> None:
+    def left(self, process: WarmProcess) -> None:
         """Nothing to do: the process ends with the run."""
 
     def _spawn(self, plan: WarmPlan) -> WarmProcess:
