@@ -310,7 +310,7 @@ def test_no_secret_is_written_anywhere(shell: Shell) -> None:
         pytest.param("resume", "stored session", marks=pytest.mark.deep),
         pytest.param("folder", "cannot be used", marks=pytest.mark.deep),
         pytest.param("umask", "another umask", marks=pytest.mark.deep),
-        pytest.param("command", "commands are not run", marks=pytest.mark.deep),
+        pytest.param("command", "does not run CLI commands", marks=pytest.mark.deep),
     ],
 )
 def test_what_cannot_be_warm_is_run_headless(shell: Shell, what: str, why: str) -> None:

@@ -90,8 +90,8 @@ async def test_every_way_to_decide(stage: Any) -> None:
 
             for said, reason in (
                 (raises, "the callback failed: ValueError: no idea"),
-                (is_cancelled, "whoever should decide was cancelled"),
-                ("perhaps", "no allow, allow_always or deny"),
+                (is_cancelled, "the callback was cancelled"),
+                ("perhaps", "expected allow, allow_always or deny"),
             ):
                 answer = said
                 events, result = await send(chat, "write never.txt")

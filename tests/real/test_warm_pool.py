@@ -169,7 +169,7 @@ async def test_a_process_that_does_not_answer_is_replaced(
     stage: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A process that hangs is found out before the next turn, and the conversation goes on elsewhere."""
-    monkeypatch.setattr("geminids.warm.pool._QUIET", 0.0)
+    monkeypatch.setattr("geminids.warm.pool._PING_AFTER", 0.0)
     async with geminids.Pool(stage.options(grace=0.5)) as pool, pool.chat() as chat:
         assert (await chat.ask("say a")).ok
         (before,) = pool.status()

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geminids.events.model import Change, PermissionAsked
-from geminids.warm.allow_always import Always
+from geminids.warm.allow_always import AllowAlways
 
 
 def _asked(
@@ -22,10 +22,10 @@ def _asked(
 
 
 def _covers(allowed: PermissionAsked, then: PermissionAsked) -> bool:
-    always = Always()
+    always = AllowAlways()
     assert always.covers(then) is None
-    always.give(allowed)
-    assert always.covers(allowed) == Always.meaning(allowed)
+    always.remember(allowed)
+    assert always.covers(allowed) == AllowAlways.meaning(allowed)
     return always.covers(then) is not None
 
 
@@ -166,7 +166,7 @@ def test_what_an_edit_covers(tmp_path: Path) -> None:
     assert _covers(allowed, _edit("src/b.py", tmp_path))
     replaced = _asked("replace", "edit", str(tmp_path), changes=(Change(str(tmp_path / "c.py"), "edited"),))
     assert _covers(allowed, replaced)
-    assert Always.meaning(allowed) == "edits of files in this folder, hidden and build files aside"
+    assert AllowAlways.meaning(allowed) == "edits of files in this folder, hidden and build files aside"
 
 
 @pytest.mark.parametrize(
@@ -216,10 +216,10 @@ def test_what_an_edit_does_not_cover(tmp_path: Path, path: str) -> None:
 def test_a_build_file_that_was_allowed_is_covered_by_itself(tmp_path: Path) -> None:
     """By the file that it is, and not by a name that may lead elsewhere later."""
     allowed = _edit("pyproject.toml", tmp_path)
-    assert Always.meaning(allowed) == "edits of pyproject.toml"
+    assert AllowAlways.meaning(allowed) == "edits of pyproject.toml"
     assert _covers(allowed, _edit(str(tmp_path / "pyproject.toml"), tmp_path))
-    always = Always()
-    always.give(allowed)
+    always = AllowAlways()
+    always.remember(allowed)
     (tmp_path / "pyproject.toml").symlink_to("/etc/passwd")
     assert always.covers(allowed) is None
 
@@ -235,9 +235,9 @@ def test_several_files_are_as_safe_as_the_least_of_them(tmp_path: Path) -> None:
 def test_an_edit_of_nothing_that_is_known_has_no_always() -> None:
     """Nobody could say what was allowed."""
     nothing = _asked("write_file", "write")
-    assert Always.meaning(nothing) is None
-    always = Always()
-    always.give(nothing)
+    assert AllowAlways.meaning(nothing) is None
+    always = AllowAlways()
+    always.remember(nothing)
     assert always.covers(nothing) is None
 
 
@@ -251,6 +251,6 @@ def test_any_other_tool_is_covered_by_its_name() -> None:
 
 def test_always_is_a_chats_own() -> None:
     """What one has allowed is nothing to the next."""
-    one, two, asked = Always(), Always(), _asked(command="make")
-    one.give(asked)
+    one, two, asked = AllowAlways(), AllowAlways(), _asked(command="make")
+    one.remember(asked)
     assert one.covers(asked) == "this very command" and two.covers(asked) is None

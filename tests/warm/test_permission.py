@@ -1,4 +1,4 @@
-"""The desk where permissions are decided: rules first, then whoever answers, then the clock; all of it written down."""
+"""Permission decisions: by rules first, then by the callback, then by the timeout; each is recorded."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from geminids.launch.permissions.verdicts import Verdicts
 from geminids.options import Permissions
 from geminids.redact import Redactor
 from geminids.run.recorder import RunRecorder
-from geminids.warm.allow_always import Always
-from geminids.warm.permissions.decide import Desk, Said
+from geminids.warm.allow_always import AllowAlways
+from geminids.warm.permissions.decide import PermissionDecider, Said
 
 BACKENDS = ("asyncio", "trio")
 ASKS = Verdicts("default", Permissions(shell="ask", file_write="ask"), asks=True)
@@ -41,17 +41,19 @@ def _edit(path: str, **fields: Any) -> PermissionAsked:
     return _asked(None, tool="write_file", kind="write", title=f"Write {path}", paths=(path,), **fields)
 
 
-def _desk(
-    ask: Any, patience: float | None = 5, verdicts: Verdicts = ASKS, always: Always | None = None
-) -> Desk:
+def _decider(
+    ask: Any, timeout: float | None = 5, verdicts: Verdicts = ASKS, always: AllowAlways | None = None
+) -> PermissionDecider:
     recorder = RunRecorder()
     recorder.redactor = Redactor(("hunter2hunter2",))
-    return Desk(recorder, verdicts, always or Always(), ask, patience)
+    return PermissionDecider(recorder, verdicts, always or AllowAlways(), ask, timeout)
 
 
-def _decided(desk: Desk, *asks: PermissionAsked, backend: str = "asyncio") -> list[PermissionDecided]:
+def _decided(
+    decider: PermissionDecider, *asks: PermissionAsked, backend: str = "asyncio"
+) -> list[PermissionDecided]:
     async def all_of_them() -> list[PermissionDecided]:
-        return [await desk.decide(asked) for asked in asks]
+        return [await decider.decide(asked) for asked in asks]
 
     return anyio.run(all_of_them, backend=backend)
 
@@ -72,14 +74,14 @@ def test_the_callback_decides(backend: str, choice: Any, wrapped: bool) -> None:
         await anyio.lowlevel.checkpoint()
         return Said(choice, "person", "as I like") if wrapped else choice
 
-    (decided,) = _decided(_desk(decide), _asked(), backend=backend)
+    (decided,) = _decided(_decider(decide), _asked(), backend=backend)
     assert (decided.decision, decided.id, decided.tool, decided.turn) == (choice, "t", "run_shell_command", 3)
     assert (decided.by, decided.reason) == (("person", "as I like") if wrapped else ("callback", None))
 
 
 def test_a_plain_function_decides_too() -> None:
     """It need not be a coroutine."""
-    (decided,) = _decided(_desk(lambda asked: "allow"), _asked())
+    (decided,) = _decided(_decider(lambda asked: "allow"), _asked())
     assert (decided.decision, decided.by) == ("allow", "callback")
 
 
@@ -89,7 +91,7 @@ def test_a_callback_that_raises_is_a_no(backend: str) -> None:
     async def decide(asked: PermissionAsked) -> Any:
         raise ValueError("no key hunter2hunter2")
 
-    (decided,) = _decided(_desk(decide), _asked(), backend=backend)
+    (decided,) = _decided(_decider(decide), _asked(), backend=backend)
     assert (decided.decision, decided.by) == ("deny", "callback")
     assert decided.reason == "the callback failed: ValueError: no key ***"
 
@@ -103,23 +105,23 @@ def test_a_callback_that_is_cancelled_is_a_no() -> None:
         waiting.cancel()
         await waiting
 
-    (decided,) = _decided(_desk(decide), _asked())
+    (decided,) = _decided(_decider(decide), _asked())
     assert (decided.decision, decided.by) == ("deny", "callback")
-    assert decided.reason == "whoever should decide was cancelled"
+    assert decided.reason == "the callback was cancelled"
 
 
 def test_the_end_of_the_turn_is_no_decision(backend: str) -> None:
     """Where it is the turn that is cancelled, the cancellation goes on, and nothing is written down."""
-    desk = _desk(lambda asked: anyio.sleep_forever())
+    decider = _decider(lambda asked: anyio.sleep_forever())
 
     async def stop() -> None:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(desk.decide, _asked())
+            tasks.start_soon(decider.decide, _asked())
             await anyio.wait_all_tasks_blocked()
             tasks.cancel_scope.cancel()
 
     anyio.run(stop, backend=backend)
-    assert desk.trail == []
+    assert decider.decisions == []
 
 
 def test_a_callback_that_takes_too_long_is_a_no(backend: str) -> None:
@@ -128,14 +130,14 @@ def test_a_callback_that_takes_too_long_is_a_no(backend: str) -> None:
     async def decide(asked: PermissionAsked) -> Any:
         await anyio.sleep_forever()
 
-    desk = _desk(decide, patience=0.05)
-    (decided,) = _decided(desk, _asked(), backend=backend)
+    decider = _decider(decide, timeout=0.05)
+    (decided,) = _decided(decider, _asked(), backend=backend)
     assert (decided.decision, decided.by, decided.reason) == (
         "deny",
         "timeout",
         "nobody answered within 0.05 s",
     )
-    assert desk.trail[0].waited_ms >= 45
+    assert decider.decisions[0].waited_ms >= 45
 
 
 def test_an_answer_after_the_time_is_none(backend: str) -> None:
@@ -147,7 +149,7 @@ def test_an_answer_after_the_time_is_none(backend: str) -> None:
         finally:
             return "allow"  # noqa: B012
 
-    (decided,) = _decided(_desk(decide, patience=0.05), _asked(), backend=backend)
+    (decided,) = _decided(_decider(decide, timeout=0.05), _asked(), backend=backend)
     assert (decided.decision, decided.by) == ("deny", "timeout")
 
 
@@ -157,11 +159,11 @@ def test_an_answer_after_the_time_is_none(backend: str) -> None:
 )
 def test_nonsense_is_a_no(nonsense: Any) -> None:
     """Only the three words count: whatever else comes must not let anything run."""
-    desk = _desk(lambda asked: nonsense)
-    (decided,) = _decided(desk, _asked())
+    decider = _decider(lambda asked: nonsense)
+    (decided,) = _decided(decider, _asked())
     assert (decided.decision, decided.by) == ("deny", "callback")
     assert decided.reason is not None and repr(nonsense) in decided.reason
-    assert desk.trail[0].decision == "deny"
+    assert decider.decisions[0].decision == "deny"
 
 
 # By rules.
@@ -170,8 +172,8 @@ def test_nonsense_is_a_no(nonsense: Any) -> None:
 def test_rules_come_first() -> None:
     """A deny and an allow of the options are answered without anybody being asked."""
     said = Permissions(shell="ask", allow_commands=("ls",), deny_commands=("rm",))
-    desk = _desk(_never, verdicts=Verdicts("default", said, asks=True))
-    allowed, denied = _decided(desk, _asked("ls -l"), _asked("ls; rm x"))
+    decider = _decider(_never, verdicts=Verdicts("default", said, asks=True))
+    allowed, denied = _decided(decider, _asked("ls -l"), _asked("ls; rm x"))
     assert (allowed.decision, allowed.by, allowed.reason) == ("allow", "rule", "'ls' is in allow_commands")
     assert (denied.decision, denied.by, denied.reason) == ("deny", "rule", "'rm' is in deny_commands")
 
@@ -184,8 +186,8 @@ def test_what_is_always_allowed_is_not_asked_again() -> None:
         heard.append(asked.command)
         return "allow_always"
 
-    desk = _desk(decide)
-    _, second, other = _decided(desk, _asked("make"), _asked("make"), _asked("make install"))
+    decider = _decider(decide)
+    _, second, other = _decided(decider, _asked("make"), _asked("make"), _asked("make install"))
     assert heard == ["make", "make install"]
     assert (second.decision, second.by, second.reason) == (
         "allow",
@@ -197,26 +199,26 @@ def test_what_is_always_allowed_is_not_asked_again() -> None:
 
 def test_always_is_weaker_than_a_deny() -> None:
     """What the options deny stays denied, whatever somebody has allowed before."""
-    always = Always()
-    always.give(_asked("npm test"))
+    always = AllowAlways()
+    always.remember(_asked("npm test"))
     said = Permissions(shell="ask", deny_commands=("npm test",))
-    desk = _desk(_never, verdicts=Verdicts("default", said, asks=True), always=always)
-    (decided,) = _decided(desk, _asked("npm test"))
+    decider = _decider(_never, verdicts=Verdicts("default", said, asks=True), always=always)
+    (decided,) = _decided(decider, _asked("npm test"))
     assert (decided.decision, decided.reason) == ("deny", "'npm test' is in deny_commands")
 
 
 def test_an_allow_and_a_deny_are_for_once() -> None:
     """Neither is remembered."""
     answers = iter(("allow", "deny", "allow"))
-    decided = _decided(_desk(lambda asked: next(answers)), _asked(), _asked(), _asked())
+    decided = _decided(_decider(lambda asked: next(answers)), _asked(), _asked(), _asked())
     assert [one.decision for one in decided] == ["allow", "deny", "allow"]
 
 
 def test_always_where_it_is_not_to_be_had_is_once() -> None:
     """And is written down as what it was."""
-    desk = _desk(lambda asked: "allow_always")
+    decider = _decider(lambda asked: "allow_always")
     nothing = _asked(None, tool="write_file", kind="write", title="Write")
-    decided = _decided(desk, nothing, nothing)
+    decided = _decided(decider, nothing, nothing)
     assert [(one.decision, one.by) for one in decided] == [("allow", "callback")] * 2
 
 
@@ -224,17 +226,17 @@ def test_a_rule_does_not_answer_for_a_build_file(tmp_path: Any) -> None:
     """`allow_tools` lets files be written; a build file, by a link's name too, is for a person."""
     said = Permissions(file_write="ask", allow_tools=("write_file",))
     (tmp_path / "notes.txt").symlink_to("pyproject.toml")
-    desk = _desk(lambda asked: "deny", verdicts=Verdicts("default", said, asks=True))
+    decider = _decider(lambda asked: "deny", verdicts=Verdicts("default", said, asks=True))
     work = str(tmp_path)
     decided = _decided(
-        desk, *(_edit(name, cwd=work) for name in ("a.txt", "pyproject.toml", "notes.txt", "a\0b"))
+        decider, *(_edit(name, cwd=work) for name in ("a.txt", "pyproject.toml", "notes.txt", "a\0b"))
     )
     assert [one.by for one in decided] == ["rule", "callback", "callback", "rule"]
 
 
 def test_nobody_to_ask_is_a_no() -> None:
     """By rule, with the reason."""
-    (decided,) = _decided(_desk(None, verdicts=Verdicts("yolo", Permissions())), _asked())
+    (decided,) = _decided(_decider(None, verdicts=Verdicts("yolo", Permissions())), _asked())
     assert (decided.decision, decided.by, decided.reason) == ("deny", "rule", "there is nobody to ask")
 
 
@@ -243,11 +245,14 @@ def test_nobody_to_ask_is_a_no() -> None:
 
 def test_every_decision_is_in_the_trail() -> None:
     """What was asked, what was decided, by whom and why; long commands are cut, secrets masked, events numbered."""
-    desk = _desk(lambda asked: Said("deny", "person", "not with hunter2hunter2"))
-    decided = _decided(desk, _asked("make"), _asked("x" * 500), _edit("a.py"))
+    decider = _decider(lambda asked: Said("deny", "person", "not with hunter2hunter2"))
+    decided = _decided(decider, _asked("make"), _asked("x" * 500), _edit("a.py"))
     assert [one.seq for one in decided] == [0, 1, 2]
-    assert [one.what for one in desk.trail] == ["make", "x" * 197 + "...", "Write a.py"]
-    assert {(one.decision, one.by, one.reason) for one in desk.trail} == {("deny", "person", "not with ***")}
+    assert [one.what for one in decider.decisions] == ["make", "x" * 197 + "...", "Write a.py"]
+    assert {(one.decision, one.by, one.reason) for one in decider.decisions} == {
+        ("deny", "person", "not with ***")
+    }
     assert all(
-        one.at == event.at and one.waited_ms >= 0 for one, event in zip(desk.trail, decided, strict=True)
+        one.at == event.at and one.waited_ms >= 0
+        for one, event in zip(decider.decisions, decided, strict=True)
     )

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from geminids.process.marker import new_mark, with_mark
-from geminids.warm.shell_tracker import Shells
+from geminids.warm.shell_tracker import ShellTracker
 
 # Says that it is up, waits for the end of its stdin, and starts what it is told to before that.
 _PROGRAM = """
@@ -36,7 +36,7 @@ class Scene:
         self.mark = new_mark("run-of-shells")
         self._started: list[subprocess.Popen[str]] = []
         self.warm = self.start()
-        self.shells = Shells(self.warm.pid, self.mark)
+        self.shells = ShellTracker(self.warm.pid, self.mark)
 
     def start(self, *, marked: bool = True) -> subprocess.Popen[str]:
         """A process in a session of its own, as the CLI starts a shell tool."""

@@ -1,1 +1,1 @@
-"""The warm lane: `gemini --acp` processes that stay, and turns that cost milliseconds."""
+"""The warm transport: `gemini --acp` processes stay alive, so a turn starts in milliseconds."""

@@ -26,8 +26,8 @@ from geminids.run.stall.watch import StallWatch
 from geminids.run.stopping import Deadlines, Stopping, StopReason, listed, stopped_ending
 from geminids.warm.connection import Pending
 from geminids.warm.event_sources import WarmSources
-from geminids.warm.permissions.decide import Desk
-from geminids.warm.permissions.pending import OpenAsks
+from geminids.warm.permissions.decide import PermissionDecider
+from geminids.warm.permissions.pending import PendingPermissions
 from geminids.warm.prompt_answer import PromptAnswer, cancel
 from geminids.warm.session import AcpSession
 
@@ -46,14 +46,14 @@ _SHELL = "run_shell_command"
 
 
 class AcpTurn:
-    """Sends one prompt and follows it to its end. A second `stop` of the caller skips the grace period."""
+    """Sends one prompt and handles its messages until it ends. A second `stop` skips the grace period."""
 
     def __init__(
         self,
         session: AcpSession,
         options: Options,
         recorder: RunRecorder,
-        desk: Desk,
+        decider: PermissionDecider,
         log: RequestLog,
     ) -> None:
         self._session = session
@@ -63,7 +63,7 @@ class AcpTurn:
         recorder.has_gateway = metered = session.lease.is_open
         self._first_turn = recorder.turn
         self._tools_before = recorder.tool_calls
-        self._desk = desk
+        self._decider = decider
         self._stopping = Stopping()
         self._prices = Prices(options, session.process.plan.auth.mode, metered=metered)
         self._gateway: GatewayEvents | None = None
@@ -74,20 +74,22 @@ class AcpTurn:
             )
         self._sources = WarmSources(session, options, recorder)
         self._updates = self._sources.updates
-        self._shells = _OwnShells(session, self._updates, self._sources.books)
-        self._asks = OpenAsks(session, desk, self._updates, recorder, self._shells.allowed)
+        self._shells = _TurnShells(session, self._updates, self._sources.journal_translator)
+        self._permissions = PendingPermissions(
+            session, decider, self._updates, recorder, self._shells.allowed
+        )
         self._answer = PromptAnswer(session, recorder)
         self._stop: anyio.Event | None = None
         self._tasks: TaskGroup | None = None
         self._sent_at = 0.0
         self.deadlines = Deadlines(options)
         self._retried: tuple[Remark, float] | None = None
-        self._stall = StallWatch(options, self.deadlines, recorder, self._sources.tell, self._situation)
+        self._stall = StallWatch(options, self.deadlines, recorder, self._sources.emit, self._situation)
         recorder.observer = self._stall.saw
         self.ended: list[Ended] = []
 
     def stop(self, reason: StopReason) -> None:
-        """Ask for the end of the turn, and not of the chat."""
+        """Request the end of the turn; the chat stays open."""
         if reason.kind == "caller":
             self._stopping.ask()
         self._stopping.begin(reason)
@@ -95,7 +97,7 @@ class AcpTurn:
             self._stop.set()
 
     async def drive(self, blocks: Sequence[Content], began: float | None = None) -> None:
-        """Send the prompt and see it through to its end; nothing of it is left running when it was stopped."""
+        """Send the prompt and run the turn to its end. After a stop, none of its tools is left running."""
         import anyio
 
         process = self._session.process
@@ -131,36 +133,36 @@ class AcpTurn:
             self._finish()
 
     def ending(self) -> Ending:
-        """How the turn ended."""
+        """The outcome of the turn."""
         stopping, gateway = self._stopping, self._gateway
         if gateway is not None and gateway.halted is not None:
             return ending_of(gateway.halted)
-        wanted = stopping.wanted
-        if wanted is not None and wanted.kind == "max_turns":
+        stop = stopping.wanted
+        if stop is not None and stop.kind == "max_turns":
             return max_turns()
-        if wanted is not None and not self._answer.is_end:
-            return stopped_ending(wanted)
-        ending = self._answer.judged(
+        if stop is not None and not self._answer.is_end:
+            return stopped_ending(stop)
+        ending = self._answer.judge(
             self._options,
             turns=self._turns,
             tool_calls=self._recorder.tool_calls - self._tools_before,
             thinking_only=self._updates.thinking_only,
-            recorded=self._sources.books.answered if self._sources.complete else None,
+            recorded=self._sources.journal_translator.answered if self._sources.complete else None,
         )
         return ending if gateway is None else gateway.explain(ending, answer=self._recorder.answer)
 
     def facts(self) -> AttemptFacts:
-        """What it came to."""
+        """The facts of this attempt, for the result."""
         process = self._session.process
         return AttemptFacts(
             ending=self.ending(),
             stop=self._stopping.reason,
             session_id=self._session.session_id,
-            # The code of a process that serves other turns too says nothing of this one.
+            # A shared process can exit for another turn: report its code only if it ended during this one.
             exit_code=process.exit_code if self._answer.gone else None,
             ended=listed(self.ended, process.redactor),
             complete=self._sources.complete,
-            decisions=tuple(self._desk.trail),
+            decisions=tuple(self._decider.decisions),
             usage=self._usage(),
             prices=self._prices,
             finish_reason=self._gateway.finish_reason if self._gateway is not None else None,
@@ -176,18 +178,18 @@ class AcpTurn:
 
     @property
     def _turns(self) -> int:
-        """How many turns the model has had since the prompt was sent."""
+        """The number of model turns since the prompt was sent."""
         return self._recorder.turn - self._first_turn + 1
 
-    # What the process says.
+    # Messages of the process.
 
-    def heard(self, update: Update | Unknown) -> None:
+    def on_update(self, update: Update | Unknown) -> None:
         self.deadlines.heard(stdout=True)
-        # The results of tools are in the journal before the next answer begins: some are told nowhere else.
+        # The journal has tool results before the next answer begins, and some are only there.
         self._sources.journal.look()
         self._add(self._updates.translate(update))
 
-    def remarked(self, remarks: list[Remark], text: str) -> None:
+    def on_stderr(self, remarks: list[Remark], text: str) -> None:
         self._answer.stderr.append(text)
         events: list[Event] = []
         for remark in remarks:
@@ -195,51 +197,51 @@ class AcpTurn:
             if retry is not None:
                 self._retried = (remark, time.monotonic())
             events.append(self._recorder.notice(remark.level, remark.code, remark.message, retry))
-        self._sources.tell(events)
+        self._sources.emit(events)
 
-    def asked(self, ask: Note) -> None:
-        assert ask.permission is not None and self._tasks is not None
+    def on_permission_request(self, request: Note) -> None:
+        assert request.permission is not None and self._tasks is not None
         self.deadlines.heard(stdout=True)
         self._sources.journal.look()
-        asked, events = self._asks.take(ask)
+        asked, events = self._permissions.add(request)
         self._add(events)
         if self._stopping.reason is not None:
-            self._leave_asks()
+            self._cancel_permissions()
         else:
-            self._tasks.start_soon(self._asks.decide, asked, self._add)
+            self._tasks.start_soon(self._permissions.decide, asked, self._add)
 
     def _add(self, events: list[Event]) -> None:
         for event in events:
-            if type(event) is ToolStarted and event.name == _SHELL and event.id not in self._asks:
+            if type(event) is ToolStarted and event.name == _SHELL and event.id not in self._permissions:
                 self._shells.began(event.id)
-        self._sources.take(events)
+        self._sources.add_updates(events)
         self._shells.look()
-        self.deadlines.busy = self._updates.tools_running or bool(self._asks)
+        self.deadlines.busy = self._updates.tools_running or bool(self._permissions)
         self._check_turns()
 
     def _check_turns(self) -> None:
-        most = self._options.max_turns
-        if most is not None and self._turns > most:
-            self.stop(StopReason("max_turns", "the turn took all the model turns that max_turns allows"))
+        limit = self._options.max_turns
+        if limit is not None and self._turns > limit:
+            self.stop(StopReason("max_turns", "the turn reached max_turns"))
 
-    # Its end.
+    # The end of the turn.
 
     def _on_halt(self, halt: Halt) -> None:
         self.stop(StopReason("gateway", halt.message))
 
     def _put_from_gateway(self, events: list[Event]) -> None:
         self.deadlines.heard(stdout=False)
-        self._sources.tell(events)
+        self._sources.emit(events)
 
     def _situation(self) -> Situation | None:
-        """What is known now, for whoever asks why nothing is heard."""
+        """A snapshot of the turn for the stall watch; None after a stop."""
         if self._stopping.reason is not None:
             return None
         return situation_of(
             self._options,
             self._session.process.pid,
             own=self._shells.pids if self._session.process.is_shared else None,
-            permission=self._asks.oldest,
+            permission=self._permissions.oldest,
             tools=self._updates.running,
             gateway=self._gateway,
             retried=self._retried,
@@ -250,14 +252,14 @@ class AcpTurn:
         self.stop(self._stall.explained(reason))
 
     async def _stop_when_asked(self, pending: Pending) -> None:
-        """Cancel in the CLI's own way, then see to what that has not ended."""
+        """After a stop: cancel the prompt, then end the shells that the CLI left running."""
         assert self._stop is not None
         await self._stop.wait()
         since = self._shells.since
-        if self._updates.tools_running or self._asks:
+        if self._updates.tools_running or self._permissions:
             # After a cancel the history has a tool call without a result, and the API rejects every later request.
             self._session.broken = True
-        self._leave_asks()
+        self._cancel_permissions()
         self.ended += await cancel(
             self._session,
             pending,
@@ -272,18 +274,18 @@ class AcpTurn:
             pending.settle(None)
         self._cleaned.set()
 
-    def _leave_asks(self) -> None:
+    def _cancel_permissions(self) -> None:
         reason = self._stopping.reason
-        self._asks.leave(None if reason is None else reason.text, self._sources.tell)
+        self._permissions.cancel(None if reason is None else reason.text, self._sources.emit)
 
     def _settle(self, pending: Pending) -> None:
-        if told := self._answer.take(pending):
-            self._sources.tell(told)
+        if notices := self._answer.take(pending):
+            self._sources.emit(notices)
         if self._answer.failed is not None:
             self._seal_reports()
 
     def _seal_reports(self) -> None:
-        """The CLI has left the conversation in a file that anybody can read."""
+        """Restrict access to the CLI's error reports: they hold the conversation and are world-readable."""
         from geminids.run.headless.reader import Reports
 
         reports = Reports(self._recorder.redactor)
@@ -291,8 +293,8 @@ class AcpTurn:
         reports.seal()
 
     def _finish(self) -> None:
-        if self._asks:
-            self._leave_asks()
+        if self._permissions:
+            self._cancel_permissions()
         self._sources.finish()
         if self._gateway is not None:
             self._gateway.finish()
@@ -301,43 +303,45 @@ class AcpTurn:
         self._recorder.observer = None
 
 
-class _OwnShells:
-    """Which of the turn's shells run, by what the updates and the journal tell."""
+class _TurnShells:
+    """Reports the shell commands of one turn to the shell tracker, from the updates and the journal."""
 
-    def __init__(self, session: AcpSession, updates: AcpTranslator, books: WarmJournalTranslator) -> None:
+    def __init__(
+        self, session: AcpSession, updates: AcpTranslator, journal_translator: WarmJournalTranslator
+    ) -> None:
         self._session = session
         self._updates = updates
-        self._books = books
+        self._journal_translator = journal_translator
         self._open: dict[str, None] = {}
 
     def began(self, call_id: str, *, now: bool = False) -> None:
-        """A shell begins; `now` where it has waited for our word."""
+        """A shell starts; `now`: it waited for our permission, so it did not start earlier."""
         self._open[call_id] = None
         self._session.process.shells.began(self._session.session_id, call_id, now=now)
 
     def allowed(self, call_id: str) -> None:
-        """A shell that has waited for our word begins."""
+        """A shell that waited for our permission starts."""
         self.began(call_id, now=True)
 
     def look(self) -> None:
-        """See which have ended, and which groups have become known."""
+        """Report shells that ended and process groups that the journal named."""
         shells, session_id = self._session.process.shells, self._session.session_id
-        for group in self._books.groups:
+        for group in self._journal_translator.groups:
             shells.group(session_id, group)
-        self._books.groups.clear()
-        for call_id in [one for one in self._open if not self._updates.is_open(one)]:
+        self._journal_translator.groups.clear()
+        for call_id in [call_id for call_id in self._open if not self._updates.is_open(call_id)]:
             del self._open[call_id]
             shells.ended(session_id, call_id)
 
     @property
     def since(self) -> float | None:
-        """When the first one that still runs has begun."""
+        """Start time of the oldest shell that still runs."""
         return self._session.process.shells.running_since(self._session.session_id)
 
     def born_since(self, since: float) -> list[psutil.Process]:
-        """The processes of this chat that were born since then."""
+        """The processes of this chat that started after `since`."""
         return self._session.process.shells.of(self._session.session_id, since)
 
     def pids(self) -> set[int]:
-        """The processes that are surely of this chat's tools; asked for in another thread."""
+        """The pids that certainly belong to tools of this chat. Called from another thread."""
         return {process.pid for process in self._session.process.shells.of(self._session.session_id)}

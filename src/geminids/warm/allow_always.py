@@ -1,10 +1,10 @@
-"""What "always" covers for the rest of a chat, and what it does not.
+"""Which later calls an "allow always" answer covers, for the rest of a chat.
 
-Remembered on our side; the CLI is answered once each time. Its own "always" changes the approval mode of the session
-for edits, and for commands it searches all arguments of a call for the allowed words.
+We remember the answer, and answer the CLI with "allow once" each time. The CLI's own "always" is too broad: for edits
+it changes the approval mode of the session, and for commands it searches all arguments of a call for the allowed words.
 
-Whoever says "always" has seen one call, and the next one may be written by somebody who knows what that was. So a
-command covers itself and no other, unless its program does no more with other files than it did with these.
+The user has seen only one call, and an attacker may write the next one to match it. So an allowed command covers only
+itself, unless its program is as harmless with other files as with these.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ import re
 from geminids.events.model import PermissionAsked
 from geminids.launch.permissions.commands import is_build_file
 
-__all__ = ["Always"]
+__all__ = ["AllowAlways"]
 
-# A command of plain words: nothing in it that a shell would take for more than these words.
+# A command of plain words, without characters that a shell interprets.
 _PLAIN = re.compile(r"[\w ./=:@%+,-]+")
-# Programs that read files and print, and those that run the tests of the folder: other files are no other power.
-# Not `sort` (-o), `tree` (-o), `uniq` (a second file), `rg` (--pre): their arguments write or run.
+# Programs that only read and print files, or that run the tests of the folder: other files add no risk.
+# Not `sort` (-o), `tree` (-o), `uniq` (a second file), `rg` (--pre): their arguments can write or run files.
 _HARMLESS = re.compile(
     r"cat|cmp|cut|diff|egrep|fgrep|file|grep|head|ls|md5sum|nl|sha1sum|sha256sum|stat|tail|wc|mypy|pytest|"
-    r"(?P<with_word>git|cargo|go|npm|ruff)"
+    r"(?P<has_subcommand>git|cargo|go|npm|ruff)"
 )
-_WORDS = re.compile(
+_SUBCOMMANDS = re.compile(
     r"git (blame|diff|log|ls-files|show|status)|cargo (check|clippy|test)|go (test|vet)|npm test|ruff check"
 )
-# An option that may have the name of a file behind it which is then written.
+# An option that may name an output file.
 _OUTPUT = re.compile(r"-[^-]*o.*|--o(?!neline\Z).*")
-# What is in such a file is run: by a build, a package manager, an editor, a shell.
-_RUN = re.compile(
+# Files whose content is executed: by a build, a package manager, an editor, a shell.
+_EXECUTED = re.compile(
     r".*\.lock|.*-lock\..*|.*\.gradle(\.kts)?|.*\.(bzl|mk|cmake)|(GNU)?makefile|dockerfile.*|containerfile.*|"
     r"package\.json|pyproject\.toml|setup\.(py|cfg)|conftest\.py|noxfile\.py|tox\.ini|justfile|rakefile|gemfile",
     re.IGNORECASE,
@@ -39,34 +39,34 @@ _RUN = re.compile(
 _WRITING = ("edit", "write")
 
 
-class Always:
-    """The things that somebody has allowed for as long as the chat lasts."""
+class AllowAlways:
+    """The calls that the user allowed for the rest of the chat."""
 
     def __init__(self) -> None:
-        self._given: dict[str, str] = {}
+        self._scopes: dict[str, str] = {}
 
-    def give(self, asked: PermissionAsked) -> None:
+    def remember(self, asked: PermissionAsked) -> None:
         scope = _scope(asked)
         if scope is not None:
-            key, told = scope
-            self._given[key] = told
+            key, text = scope
+            self._scopes[key] = text
 
     def covers(self, asked: PermissionAsked) -> str | None:
-        """What was allowed before and covers this too; None where nothing does."""
+        """The text of an earlier "always" that covers this call; None if there is none."""
         scope = _scope(asked)
-        return self._given.get(scope[0]) if scope is not None else None
+        return self._scopes.get(scope[0]) if scope is not None else None
 
     @staticmethod
     def meaning(asked: PermissionAsked) -> str | None:
-        """What an "always" would cover, in words; None where it covers nothing."""
+        """A text that says which calls an "always" would cover; None if it is not possible for this call."""
         scope = _scope(asked)
         return scope[1] if scope is not None else None
 
 
 def _scope(asked: PermissionAsked) -> tuple[str, str] | None:
-    """The one key under which an "always" is kept, and what it covers."""
+    """The key of an "always" for this call, and a text that says which calls it covers."""
     if asked.command is not None:
-        # Where a command runs is a part of what it does.
+        # The effect of a command depends on its folder.
         return _command(asked.command.strip(), asked.cwd) if asked.cwd is not None else None
     if asked.kind in _WRITING:
         return _files(asked)
@@ -77,39 +77,43 @@ def _command(command: str, folder: str) -> tuple[str, str]:
     begin, rest = _begin(command)
     options = sorted(word for word in rest if word.startswith("-"))
     others = [word for word in rest if not word.startswith("-")]
-    alike = (
-        begin and not any(map(_OUTPUT.fullmatch, options)) and all(_is_here(word, folder) for word in others)
+    covers_similar = (
+        begin
+        and not any(map(_OUTPUT.fullmatch, options))
+        and all(_is_inside(word, folder) for word in others)
     )
-    if not alike:
+    if not covers_similar:
         return f"command {folder}\0{command}", "this very command"
     shown = " ".join((begin, *options))
     return f"begin {folder}\0{shown}", f"`{shown}` with other files of this folder"
 
 
 def _begin(command: str) -> tuple[str, list[str]]:
-    """The program, with its subcommand where it has any, and its arguments; "" for one that could do anything."""
+    """The program, with its subcommand if any, and its arguments; "" if the program is not known as harmless."""
     if _PLAIN.fullmatch(command) is None:
         return "", []
     program, *rest = command.split()
-    found = _HARMLESS.fullmatch(program)
-    if found is None or not found["with_word"]:
-        return (program, rest) if found else ("", [])
-    # `git status` is not meant for `git push`, nor for `git -c core.pager=x status`.
+    match = _HARMLESS.fullmatch(program)
+    if match is None or not match["has_subcommand"]:
+        return (program, rest) if match else ("", [])
+    # An "always" for `git status` must not cover `git push` or `git -c core.pager=x status`.
     begin = " ".join((program, *rest[:1]))
-    return (begin, rest[1:]) if _WORDS.fullmatch(begin) else ("", [])
+    return (begin, rest[1:]) if _SUBCOMMANDS.fullmatch(begin) else ("", [])
 
 
-def _is_here(word: str, folder: str) -> bool:
-    """Whether an argument, taken for a path, stays in the folder."""
-    return "=" not in word and ":" not in word and not os.path.isabs(word) and _real(word, folder) is not None
+def _is_inside(word: str, folder: str) -> bool:
+    """Whether an argument, read as a path, stays in the folder."""
+    return (
+        "=" not in word and ":" not in word and not os.path.isabs(word) and _resolve(word, folder) is not None
+    )
 
 
 def _files(asked: PermissionAsked) -> tuple[str, str] | None:
     named = (*asked.paths, *(change.path for change in asked.changes))
     if not named or asked.cwd is None:
         return None
-    inside = [_real(path, asked.cwd) for path in named]
-    if all(path is not None and not _is_run(path) for path in inside):
+    inside = [_resolve(path, asked.cwd) for path in named]
+    if all(path is not None and not _is_executed(path) for path in inside):
         return f"files {asked.cwd}", "edits of files in this folder, hidden and build files aside"
     try:
         real = sorted({os.path.realpath(os.path.join(asked.cwd, path)) for path in named})
@@ -118,8 +122,8 @@ def _files(asked: PermissionAsked) -> tuple[str, str] | None:
     return "\0".join(("file", *real)), f"edits of {', '.join(map(os.path.basename, real))}"
 
 
-def _real(path: str, folder: str) -> str | None:
-    """Where a path leads, from the folder on; None where it leads out of it."""
+def _resolve(path: str, folder: str) -> str | None:
+    """The resolved path, relative to the folder; None if it leads out of it."""
     try:
         root = os.path.realpath(folder)
         real = os.path.realpath(os.path.join(root, path))
@@ -128,8 +132,8 @@ def _real(path: str, folder: str) -> str | None:
         return None  # a NUL in it, or another drive
 
 
-def _is_run(path: str) -> bool:
-    """Whether what is written there may be run later, asked by nobody: `.git/hooks/...`, `Makefile`."""
+def _is_executed(path: str) -> bool:
+    """Whether the file may be executed later without a question: `.git/hooks/...`, `Makefile`."""
     parts = path.split(os.sep)
     hidden = any(part.startswith(".") for part in parts)
-    return hidden or is_build_file(path) or _RUN.fullmatch(parts[-1]) is not None
+    return hidden or is_build_file(path) or _EXECUTED.fullmatch(parts[-1]) is not None

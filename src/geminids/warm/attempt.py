@@ -23,7 +23,7 @@ from geminids.run.starter import ResumeHeadless
 from geminids.run.stopping import Stopping, StopReason, stopped_ending
 from geminids.warm.acp_turn import AcpTurn
 from geminids.warm.connection import Gone, RpcFailed
-from geminids.warm.permissions.decide import Desk, OnPermission
+from geminids.warm.permissions.decide import OnPermission, PermissionDecider
 from geminids.warm.prompt import blocks_of, is_command
 from geminids.warm.session import AcpSession, Conversation
 
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 __all__ = ["WarmAttempt"]
 
-_AS_TEXT = "commands are not run on the warm transport: it was sent as a text"
+_AS_TEXT = "the warm transport does not run CLI commands: the prompt was sent as text"
 
 
 class WarmAttempt:
-    """One attempt in the session that the conversation has now. If it has none any more, it goes on headless."""
+    """One attempt in the current session of the conversation, or headless if there is none."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class WarmAttempt:
         blocks: Sequence[Content] | None = None,
         is_announced: bool = False,
     ) -> None:
-        """`blocks`: the prompt as it is sent, if that is known. `is_announced`: `Started` was emitted before."""
+        """`blocks`: the encoded prompt, if the caller has it. `is_announced`: `Started` was already emitted."""
         self._conversation = conversation
         self._prompt = prompt
         self._options = options
@@ -68,7 +68,7 @@ class WarmAttempt:
         self._ending: Ending | None = None
 
     def start(self) -> None:
-        """The session is taken when the attempt is driven."""
+        """Nothing to do: `drive` takes the session."""
 
     def stop(self, reason: StopReason) -> None:
         if reason.kind == "caller":
@@ -96,7 +96,7 @@ class WarmAttempt:
         await self._go_on_headless()
 
     async def _open(self) -> AcpSession | None:
-        """Take a session; sets `_ending` if that failed, and returns None if the conversation goes on headless."""
+        """Take a session. Sets `_ending` if that fails; returns None if the conversation continues headless."""
         import anyio
 
         options, conversation = self._options, self._conversation
@@ -110,7 +110,7 @@ class WarmAttempt:
                     with anyio.fail_after(options.start_timeout):
                         await session.set_model(options.model)
             except Refused as refused:
-                if not conversation.goes_headless(refused):
+                if not conversation.switch_to_headless(refused):
                     self._ending = ending_of_error(refused, options.cwd, self._recorder.redact)
             except TimeoutError:
                 text = f"timed out: the CLI did not open a session in {options.start_timeout:g} s"
@@ -136,11 +136,11 @@ class WarmAttempt:
         except Refused as refused:
             self._ending = ending_of_error(refused, options.cwd, recorder.redact)
             return
-        desk = Desk(
+        decider = PermissionDecider(
             recorder, conversation.verdicts, session.always, self._on_permission, options.permission_timeout
         )
         self._announce(session)
-        self._turn = AcpTurn(session, options, recorder, desk, self._log)
+        self._turn = AcpTurn(session, options, recorder, decider, self._log)
         await self._turn.drive(blocks, began)
         if not process.alive:
             await process.gone()
@@ -169,7 +169,7 @@ class WarmAttempt:
         recorder.emit([*notices, started])
 
     def _announce_failure(self) -> None:
-        """Each attempt after the first has its `Started`, also if it could not send its prompt."""
+        """Emit `Started` for a later attempt that could not send its prompt: each attempt has one."""
         if self._is_announced or self._recorder.attempt == 1:
             return
         process, options = self._conversation.process, self._options
@@ -186,7 +186,7 @@ class WarmAttempt:
         self._recorder.emit([started])
 
     async def _go_on_headless(self) -> None:
-        """The conversation goes on by the headless transport, which resumes it from its file."""
+        """Run this attempt headless, resumed from the session's file."""
         conversation = self._conversation
         for notice in conversation.take_notices():
             self._recorder.emit_notice(*notice)

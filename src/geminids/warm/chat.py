@@ -31,8 +31,8 @@ __all__ = ["Chat", "ChatHost"]
 
 _T = TypeVar("_T")
 
-# What may be said anew with each prompt; all else belongs to the chat.
-_OF_A_TURN = (
+# Options that can be set per prompt; all others are set for the chat.
+_TURN_OPTIONS = (
     "files",
     "grace",
     "idle_timeout",
@@ -52,19 +52,19 @@ _OF_A_TURN = (
 
 
 class ChatHost(Processes, Protocol):
-    """What a chat needs of its pool."""
+    """The interface of a pool that a chat uses."""
 
     @property
     def budgets(self) -> tuple[BaseBudget, ...]: ...
-    def begin(self, work: Callable[[_T], Coroutine[Any, Any, None]], about: _T) -> None:
-        """Run `work(about)` to its end, whatever becomes of the caller."""
+    def begin(self, work: Callable[[_T], Coroutine[Any, Any, None]], argument: _T) -> None:
+        """Run `work(argument)` as a task that continues if the caller is cancelled."""
 
     def turn_ended(self, process: WarmProcess | None) -> None: ...
     def closed(self, chat: Chat) -> None: ...
 
 
 class Chat:
-    """One conversation. Made by `Pool.chat`; leaving its block ends its turn and the shells that it has left."""
+    """One conversation, created by `Pool.chat`. Leaving its block stops its turn and its background shells."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Chat:
         self.usage: list[Usage] = []
         """The tokens of each turn so far."""
         self.costs: list[Cost] = []
-        """What each turn so far has cost."""
+        """The cost of each turn so far."""
         self.discarded: list[int] = []
         """The numbers of the requests whose answers the CLI discarded."""
         lease = RunLease(options, whose="this chat", budgets=host.budgets, shares_process=True)
@@ -88,7 +88,7 @@ class Chat:
         self._on_permission = on_permission
         self._schema = schema
         self._turns: set[ChatTurn] = set()
-        self._one_at_a_time: anyio.Lock | None = None
+        self._turn_lock: anyio.Lock | None = None
         self._open = False
         self._closed: anyio.Event | None = None
 
@@ -106,7 +106,7 @@ class Chat:
 
     @property
     def session_id(self) -> str | None:
-        """The session that the conversation is in now; after a handover it is another one."""
+        """The current session of the conversation; a handover changes it."""
         return self._conversation.session_id
 
     async def __aenter__(self) -> Chat:
@@ -120,19 +120,19 @@ class Chat:
         await self.close()
 
     def send(self, prompt: str, **fields: Any) -> ChatTurn:
-        """Send a prompt; iterate what this returns for its events. `fields` are options of this turn alone.
+        """Send a prompt; iterate the turn for its events. `fields` are options for this turn only.
 
-        One turn goes on at a time; a second one waits for the first.
+        One turn runs at a time; a second one waits for the first.
         """
-        strange = [name for name in fields if name not in _OF_A_TURN]
-        if strange:
+        invalid = [name for name in fields if name not in _TURN_OPTIONS]
+        if invalid:
             raise GeminidsError(
-                f"{', '.join(strange)}: belongs to the chat, not to one prompt",
-                hint="Say it when the chat is opened, or use set_model and set_mode.",
+                f"{', '.join(invalid)}: cannot be set for one prompt",
+                hint="Set it when you open the chat, or use set_model and set_mode.",
             )
         if not self._open:
             raise GeminidsError(
-                "the chat is not open", hint="Use it within `async with pool.chat(…) as chat`."
+                "the chat is not open", hint="Use it inside `async with pool.chat(…) as chat`."
             )
         schema = self._schema
         if "schema" in fields:
@@ -165,22 +165,22 @@ class Chat:
         self.discarded += result.discarded
 
     async def set_model(self, model: str) -> None:
-        """Another model from the next prompt on."""
+        """Use another model from the next prompt on."""
         async with self._lock:
             await self._conversation.set_model(model)
 
     async def set_mode(self, mode: Approval) -> None:
-        """Another approval mode from the next prompt on; raises `GeminidsError` where the folder forbids it."""
+        """Use another approval mode from the next prompt on; raises `GeminidsError` if the folder forbids it."""
         async with self._lock:
             await self._conversation.set_mode(mode)
 
     def stop(self) -> None:
-        """Ask the turn that goes on, and those that wait behind it, to end."""
+        """Request the end of the running turn and of the turns that wait for it."""
         for turn in self._turns:
             turn.stop()
 
     async def close(self) -> None:
-        """End the turn that goes on, the shells that are left, and let the session go."""
+        """Stop the turns, end the background shells, and release the session."""
         import anyio
 
         if self._open:
@@ -190,7 +190,7 @@ class Chat:
         if self._closed is not None:
             await see_through(self._closed)
 
-    async def _close(self, over: anyio.Event) -> None:
+    async def _close(self, done: anyio.Event) -> None:
         import anyio
 
         try:
@@ -202,12 +202,12 @@ class Chat:
                 self._conversation.close()
         finally:
             self._host.closed(self)
-            over.set()
+            done.set()
 
     @property
     def _lock(self) -> anyio.Lock:
         import anyio
 
-        if self._one_at_a_time is None:
-            self._one_at_a_time = anyio.Lock()
-        return self._one_at_a_time
+        if self._turn_lock is None:
+            self._turn_lock = anyio.Lock()
+        return self._turn_lock

@@ -1,4 +1,4 @@
-"""One prompt of a chat, as callers hold it: its events, its result, its stop."""
+"""One turn of a chat, as callers see it: its events, its result, and `stop`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ __all__ = ["ChatTurn"]
 
 
 class ChatTurn(EventStream):
-    """A turn of a chat. It goes on whether it is read or not; `stop` or the end of the chat ends it."""
+    """A turn of a chat. It runs whether or not its events are read, until its end, `stop`, or the chat's end."""
 
     _name = "turn"
 
@@ -66,7 +66,7 @@ class ChatTurn(EventStream):
         self._loop = AttemptLoop(prompt, options, recorder, self._starter, schema)
 
     def stop(self, reason: str = BY_CALLER, *, by_deadline: bool = False) -> None:
-        """Ask the turn to end; a second call skips the grace period. The chat goes on."""
+        """Stop the turn; a second call skips the grace period. The chat stays open."""
         stop = StopReason("timeout" if by_deadline else "caller", reason)
         self._stop = self._stop or stop
         self._loop.stop(stop)
@@ -80,22 +80,22 @@ class ChatTurn(EventStream):
         await self.end()
 
     async def end(self) -> None:
-        """Stop it if it still goes on, and wait until nothing of it is left."""
+        """Stop the turn if it still runs, and wait until it has ended."""
         if not self.done.is_set():
             self.stop()
         await see_through(self.done, self.stop)
 
-    async def drive(self, one_at_a_time: anyio.Lock) -> None:
-        """Run the turn to its end, whatever becomes of the consumer; it waits for those before it."""
+    async def drive(self, turn_lock: anyio.Lock) -> None:
+        """Wait for earlier turns, then run this one to its end, also if the consumer is cancelled."""
         import anyio
 
         with anyio.CancelScope(shield=True):
             try:
-                async with one_at_a_time:
+                async with turn_lock:
                     if self._stop is not None:
                         self._finish(stopped_ending(self._stop))
                         return
-                    # The turns before may have changed them.
+                    # set_model or set_mode may have changed them while this turn waited.
                     chat = self._conversation.options
                     self.options = msgspec.structs.replace(
                         self.options, model=chat.model, approval=chat.approval
@@ -129,7 +129,7 @@ class ChatTurn(EventStream):
 
 
 class _TurnStarter:
-    """Starts the attempts of one turn: in the chat's session, or headless where the chat has none."""
+    """Starts the attempts of one turn: in the chat's session, or headless if it has none."""
 
     def __init__(
         self,
@@ -145,7 +145,7 @@ class _TurnStarter:
         self._headless: RunStarter | None = None
         self._cwd = os.path.realpath(options.cwd)
         self.clear_session = False
-        """A new session was begun in place of the one that the caller asked for."""
+        """A new session replaced the one that the caller asked to resume."""
         self._log = RequestLog(recorder.run_id, lambda: (self.session_id, self._cwd), free=self._free)
 
     @property
@@ -153,7 +153,7 @@ class _TurnStarter:
         return self._conversation.session_id
 
     def first(self, prompt: str, options: Options) -> Attempt:
-        """The attempt takes its session when it is driven: nothing is spawned here."""
+        """Create the attempt. It takes its session in `drive`; nothing is spawned here."""
         return WarmAttempt(
             self._conversation,
             prompt,
@@ -171,7 +171,7 @@ class _TurnStarter:
         self._conversation.attempt_ended(prompt, facts, self._recorder, repeats=repeats)
 
     async def open(self) -> None:
-        """The pool serves the process."""
+        """Nothing to do: the pool serves the process."""
 
     async def close(self) -> tuple[EndedProcess, ...]:
         self._release()
@@ -182,7 +182,7 @@ class _TurnStarter:
     ) -> Attempt | Ending:
         self._release()
         self._conversation.release_claim()
-        # The chat's own budgets hold here too, so the options name no limit of their own.
+        # The lease shares the chat's budgets, so the options must not set limits again.
         lease = RunLease(
             msgspec.structs.replace(options, **dict.fromkeys(LIMITS)),
             budgets=self._conversation.lease.share_budgets(),

@@ -1,4 +1,4 @@
-"""JSON-RPC with one ACP process: requests of ours and their answers, updates, and requests of the agent's."""
+"""JSON-RPC with one ACP process: our requests and their answers, updates, and the agent's requests."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Connection", "Gone", "Pending", "RpcFailed"]
 
-_NOT_SERVED = -32601
+_METHOD_NOT_FOUND = -32601
 
 
 class Gone(Exception):
-    """The process has ended: no answer will come."""
+    """The process ended before it answered."""
 
 
 class RpcFailed(Exception):
@@ -40,7 +40,7 @@ class RpcFailed(Exception):
 
 
 class Pending:
-    """A request of ours that waits for its answer."""
+    """A request that we sent, and its answer when it arrives."""
 
     def __init__(self) -> None:
         import anyio
@@ -53,7 +53,7 @@ class Pending:
         return self._done.is_set()
 
     def settle(self, answer: Answer | None) -> None:
-        """The answer, or None where none will come."""
+        """Set the answer; None if none will come."""
         self._answer = answer
         self._done.set()
 
@@ -61,7 +61,7 @@ class Pending:
         await self._done.wait()
 
     def result(self) -> msgspec.Raw:
-        """What was answered; raises `Gone` or `RpcFailed`."""
+        """The result of the request; raises `Gone` or `RpcFailed`."""
         if self._answer is None:
             raise Gone
         if self._answer.error is not None:
@@ -70,19 +70,19 @@ class Pending:
 
 
 class Connection:
-    """One process's pipes as messages. `on_updates` gets updates by session as they come, in blocks."""
+    """Sends and receives messages over the pipes of one process."""
 
     def __init__(
         self,
         child: Child,
         on_update: Callable[[Update | Unknown], None],
-        on_ask: Callable[[Note], None],
+        on_permission_request: Callable[[Note], None],
         *,
         line_limit: int,
     ) -> None:
         self._child = child
         self._on_update = on_update
-        self._on_ask = on_ask
+        self._on_permission_request = on_permission_request
         self._lines = LineFramer(line_limit)
         self._pending: dict[int, Pending] = {}
         self._number = 0
@@ -91,7 +91,7 @@ class Connection:
         self.closed = False
 
     def begin(self, call: Call | str) -> Pending:
-        """Send a request; its answer comes with the `Pending`."""
+        """Send a request; wait for its answer with the returned `Pending`."""
         pending = Pending()
         if self.closed:
             pending.settle(None)
@@ -102,18 +102,18 @@ class Connection:
         return pending
 
     async def call(self, call: Call | str) -> msgspec.Raw:
-        """Send a request and wait for what is answered; raises `Gone` or `RpcFailed`."""
+        """Send a request and wait for its result; raises `Gone` or `RpcFailed`."""
         pending = self.begin(call)
         await pending.wait()
         return pending.result()
 
     def note(self, note: Cancel) -> None:
-        """Send what gets no answer."""
+        """Send a notification, which gets no answer."""
         self._send(encode_note(note))
 
-    def answer(self, ask: Note, option: str | None) -> None:
-        """Answer a request for permission with an option, or with None: the turn is cancelled."""
-        self._send(encode_answer(ask.id, option))
+    def answer(self, request: Note, option: str | None) -> None:
+        """Answer a permission request with an option; None means that the turn is cancelled."""
+        self._send(encode_answer(request.id, option))
 
     def _send(self, data: bytes) -> None:
         if self.closed:
@@ -126,7 +126,7 @@ class Connection:
                 self._unsent_changed.set()
 
     async def pump(self) -> None:
-        """Write what did not fit into the pipe at once, for as long as the process lives."""
+        """Write the data that did not fit into the pipe at once, while the process lives."""
         import anyio
 
         while not self.closed:
@@ -148,8 +148,8 @@ class Connection:
 
     def _take(self, block: bytes) -> None:
         for size in self._lines.dropped:
-            told = f"a line of {size:,} bytes was dropped (limit {self._lines.limit:,})"
-            self._on_update(Unknown(why="protocol", line=told))
+            text = f"a line of {size:,} bytes was dropped (limit {self._lines.limit:,})"
+            self._on_update(Unknown(why="protocol", line=text))
         self._lines.dropped.clear()
         for message in decode_lines(block):
             if isinstance(message, (Update, Unknown)):
@@ -159,16 +159,16 @@ class Connection:
                 if pending is not None:
                     pending.settle(message)
             elif message.permission is not None:
-                self._on_ask(message)
+                self._on_permission_request(message)
             else:
-                told = f"geminids does not serve {message.method}"
-                self._send(encode_error(message.id, _NOT_SERVED, told))
+                text = f"geminids does not serve {message.method}"
+                self._send(encode_error(message.id, _METHOD_NOT_FOUND, text))
 
     def close(self) -> None:
-        """The process is gone: whoever waits for an answer is told."""
+        """The process is gone: end all waits for an answer with `Gone`."""
         self.closed = True
-        pending, self._pending = self._pending, {}
-        for one in pending.values():
-            one.settle(None)
+        open_requests, self._pending = self._pending, {}
+        for pending in open_requests.values():
+            pending.settle(None)
         if self._unsent_changed is not None:
             self._unsent_changed.set()

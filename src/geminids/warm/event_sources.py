@@ -1,4 +1,4 @@
-"""What a warm turn says, in one order: the updates of its session, and the journal that knows more of them."""
+"""Merge the two event sources of a warm turn in order: the session's updates and the CLI's journal."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ __all__ = ["WarmSources"]
 
 
 class WarmSources:
-    """Puts out what updates and journal tell. `updates` and `books` have what is known by now."""
+    """Emits the events of updates and journal. `updates` and `journal_translator` hold the state so far."""
 
     def __init__(self, session: AcpSession, options: Options, recorder: RunRecorder) -> None:
         self._why_not = session.process.plan.verdicts.why_not
         self._recorder = recorder
         redactor, home = session.process.redactor, options.home
-        self._merge = Merge(self._put)
+        self._merge = Merge(self._emit_explained)
         self.updates = AcpTranslator(
             recorder, redactor, session.session_id, session.cwd, self._why_not, self._merge.excuse
         )
-        self.books = WarmJournalTranslator(recorder, redactor, self.updates, session.known)
+        self.journal_translator = WarmJournalTranslator(recorder, redactor, self.updates, session.known)
         self.journal = Journal(
             self._merge,
             self.updates,
@@ -35,44 +35,44 @@ class WarmSources:
             lambda _: session.find_journal(home),
             resumed=session.find_journal(home),
             resumed_id=session.session_id,
-            translator=self.books,
+            translator=self.journal_translator,
         )
 
     @property
     def complete(self) -> bool:
-        """Whether the events hold all that the journal does."""
+        """Whether the whole journal was read into events."""
         return self.journal.whole
 
-    def tell(self, events: list[Event]) -> None:
-        """Events, wherever they come from, in the one order."""
+    def emit(self, events: list[Event]) -> None:
+        """Emit events of any other source, in order."""
         self._merge.add(events)
 
-    def take(self, events: list[Event]) -> None:
-        """What the updates have told; the end of a tool waits for what the journal has of it."""
+    def add_updates(self, events: list[Event]) -> None:
+        """Add events of the updates. The end of a tool call is held until the journal has its result."""
         ends = self.updates.tools_ended
         self._merge.add(events)
         if ends and self._merge.held:
             self.journal.look()
 
     def finish(self) -> None:
-        """The turn is over: take all that is there."""
+        """The turn is over: read the rest of the journal."""
         self.journal.look()
         self._merge.add(self.updates.finish())
         self.journal.finish()
 
     def release(self) -> None:
-        """Nothing waits any longer."""
+        """Emit all events that are still held."""
         self._merge.release(now=True)
 
-    def _put(self, events: list[Event], size: int = 0) -> None:
+    def _emit_explained(self, events: list[Event], size: int = 0) -> None:
         events = [self._explained(event) for event in events]
         self._recorder.emit(events, size)
 
     def _explained(self, event: Event) -> Event:
-        """A call that a rule denied, with our own reason: that needs the arguments, which the journal has told."""
+        """Replace the error of a call that a rule denied with our reason. Needs the arguments from the journal."""
         if type(event) is not ToolFinished or event.status != "denied" or event.input is None:
             return event
-        why = self._why_not(event.name, event.input)
-        if why is None or (event.error or "").startswith(why):
+        reason = self._why_not(event.name, event.input)
+        if reason is None or (event.error or "").startswith(reason):
             return event
-        return msgspec.structs.replace(event, error=denial_text(why, event.error))
+        return msgspec.structs.replace(event, error=denial_text(reason, event.error))

@@ -1,4 +1,4 @@
-"""A conversation as one text, for a new session that shall go on with it."""
+"""Render a conversation as one text, so that a new session can continue it."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from geminids.sessions.handover_format import FRAME, LAST, Piece, holds_record, 
 from geminids.sessions.loader import load
 from geminids.sessions.transcript import AgentText, Entry, Prompt, Tool, entries
 
-__all__ = ["Cut", "as_text", "conversation_text", "has_arrived", "with_more"]
+__all__ = ["CutTurn", "as_text", "conversation_text", "has_arrived", "with_more"]
 
-# Of what fits into a prompt; the rest is for the prompt itself and for what the agent does then.
+# Share of the largest prompt; the rest is for the new prompt and the work of the agent.
 _SHARE = 0.75
-_LONGEST_OUTPUT = 4000
+_MAX_OUTPUT = 4000
 
-_YOU, _ME = "you said:", "I said:"
+_MODEL, _USER = "you said:", "I said:"
 
 
-class Cut(msgspec.Struct, frozen=True):
-    """A turn that was stopped or failed. The CLI takes it back, so the model knows nothing of it."""
+class CutTurn(msgspec.Struct, frozen=True):
+    """A turn that was stopped or failed. The CLI removes it from its history, so the model does not know it."""
 
     prompt: str
     turns: tuple[Turn, ...]
@@ -37,112 +37,115 @@ def conversation_text(
     session_id: str,
     options: Options,
     environ: Mapping[str, str] | None = None,
-    cut: Sequence[Cut] = (),
+    cut: Sequence[CutTurn] = (),
     without: str | None = None,
 ) -> str | None:
-    """A stored session as text, with the turns that were `cut` behind it.
+    """A stored session as text, followed by the turns that were `cut`.
 
-    None if it is empty, cannot be read, or does not fit into a prompt. `without`: the last prompt is left out, with all
-    that came of it, if it is this one.
+    None if it is empty, cannot be read, or does not fit into a prompt. `without`: leave out the last prompt and its
+    turn if it is this prompt.
     """
     return as_text(_stored(session_id, options, environ), cut, without)
 
 
-def with_more(text: str, cut: Sequence[Cut]) -> str | None:
-    """A conversation that has not arrived yet, with turns that were cut since."""
-    return _framed([*taken_apart(text)[0], *_retold(cut, ())])
+def with_more(text: str, cut: Sequence[CutTurn]) -> str | None:
+    """A handover that the new session has not stored yet, followed by the turns that were cut since."""
+    return _frame([*taken_apart(text)[0], *_cut_pieces(cut, ())])
 
 
 def has_arrived(session_id: str, options: Options, environ: Mapping[str, str] | None = None) -> bool:
     """Whether a stored session holds a conversation that was handed over to it."""
-    return any(one.is_prompt and holds_record(one.text) for one in _stored(session_id, options, environ))
+    messages = _stored(session_id, options, environ)
+    return any(message.is_prompt and holds_record(message.text) for message in messages)
 
 
 def _stored(session_id: str, options: Options, environ: Mapping[str, str] | None) -> list[Message]:
-    around = {**(os.environ if environ is None else environ), **options.env}
+    variables = {**(os.environ if environ is None else environ), **options.env}
     try:
-        return load(session_id, options.cwd, home=options.home, environ=around).messages
+        return load(session_id, options.cwd, home=options.home, environ=variables).messages
     except SessionError:
         return []
 
 
-def as_text(messages: Iterable[Message], cut: Sequence[Cut] = (), without: str | None = None) -> str | None:
-    """A conversation as a text to be put before a prompt; None where it is empty or does not fit."""
+def as_text(
+    messages: Iterable[Message], cut: Sequence[CutTurn] = (), without: str | None = None
+) -> str | None:
+    """A conversation as text to send before a prompt; None if it is empty or does not fit."""
     stored = _pieces(entries(messages))
-    last = max((at for at, piece in enumerate(stored) if piece.head == _ME), default=None)
+    last = max((at for at, piece in enumerate(stored) if piece.head == _USER), default=None)
     if without is not None and last is not None and stored[last].body.strip() == without.strip():
         del stored[last:]
-    return _framed([*stored, *_retold(cut, stored)])
+    return _frame([*stored, *_cut_pieces(cut, stored)])
 
 
-def _framed(told_so_far: Sequence[Piece]) -> str | None:
-    pieces = [Piece(_sendable(one.head), _sendable(one.body)) for one in told_so_far]
+def _frame(conversation: Sequence[Piece]) -> str | None:
+    pieces = [Piece(_sendable(piece.head), _sendable(piece.body)) for piece in conversation]
     if not pieces:
         return None
     mark = _mark_for(pieces)
-    told = [f"{mark} {one.head}\n{one.body}\n" for one in pieces]
-    text = "\n".join([FRAME.format(mark=mark), *told, f"{mark} {LAST}\n"])
+    marked = [f"{mark} {piece.head}\n{piece.body}\n" for piece in pieces]
+    text = "\n".join([FRAME.format(mark=mark), *marked, f"{mark} {LAST}\n"])
     return text if _fits(text) else None
 
 
-def _pieces(shown: Iterable[Entry]) -> list[Piece]:
-    """The pieces in their order. What was handed over to this very session comes first, once and flat."""
+def _pieces(transcript: Iterable[Entry]) -> list[Piece]:
+    """The pieces in order. A conversation that was handed over to this session comes first, once."""
     before: list[Piece] = []
     own: list[Piece] = []
-    for entry in shown:
+    for entry in transcript:
         if isinstance(entry, Prompt):
-            taken, words = taken_apart(entry.text)
-            # A prompt that failed was sent again, with the same conversation before it.
-            before = max(before, taken, key=len)
-            own.append(Piece(_ME, "\n".join([words, *_missing(entry)])))
+            earlier, words = taken_apart(entry.text)
+            # A retried prompt was sent again with the same conversation before it.
+            before = max(before, earlier, key=len)
+            own.append(Piece(_USER, "\n".join([words, *_missing(entry)])))
         elif isinstance(entry, AgentText):
-            own.append(Piece(_YOU, entry.text))
+            own.append(Piece(_MODEL, entry.text))
         elif isinstance(entry, Tool):
-            own += _called(entry)
+            own += _tool_pieces(entry)
     return before + own
 
 
-def _retold(cut: Sequence[Cut], stored: Sequence[Piece]) -> Iterator[Piece]:
-    """The turns that were cut, but for those whose prompt the session has kept."""
-    kept = [one.body.strip() for one in stored if one.head == _ME]
-    for one in cut:
-        if one.prompt.strip() in kept:
+def _cut_pieces(cut: Sequence[CutTurn], stored: Sequence[Piece]) -> Iterator[Piece]:
+    """The turns that were cut, except those whose prompt is in the session."""
+    kept = [piece.body.strip() for piece in stored if piece.head == _USER]
+    for cut_turn in cut:
+        if cut_turn.prompt.strip() in kept:
             continue
-        yield Piece(_ME, one.prompt)
-        for turn in one.turns:
+        yield Piece(_USER, cut_turn.prompt)
+        for turn in cut_turn.turns:
             if turn.text:
-                yield Piece(_YOU, turn.text)
+                yield Piece(_MODEL, turn.text)
             for tool in turn.tools:
                 if tool.parent is None:
-                    yield from _called(tool)
-        yield Piece("this turn was cut off here:", one.reason)
+                    yield from _tool_pieces(tool)
+        yield Piece("this turn was cut off here:", cut_turn.reason)
 
 
 def _missing(prompt: Prompt) -> Iterator[str]:
-    for one in prompt.media:
-        yield f"[Here I gave you a file ({one.media_type}). It is not in this record.]"
+    for media in prompt.media:
+        yield f"[Here I gave you a file ({media.media_type}). It is not in this record.]"
 
 
-def _called(tool: Tool | ToolFinished) -> Iterator[Piece]:
+def _tool_pieces(tool: Tool | ToolFinished) -> Iterator[Piece]:
     yield Piece(f"you called the tool {_one_line(tool.name)}:", _json(tool.input))
     how = tool.status if tool.exit_code is None else f"{tool.status}, exit code {tool.exit_code}"
-    yield Piece(f"the result of {_one_line(tool.name)} ({how}):", _cut(tool.output or tool.error or ""))
+    yield Piece(f"the result of {_one_line(tool.name)} ({how}):", _shorten(tool.output or tool.error or ""))
 
 
 def _mark_for(pieces: list[Piece]) -> str:
-    """What begins no line of theirs, nor stands anywhere else in them: nobody can end the record from within."""
+    """A mark that occurs in no piece, so that no text of the conversation can end the record."""
     while True:
         mark = f"=={os.urandom(4).hex()}=="
-        if not any(mark in one.head or mark in one.body for one in pieces):
+        if not any(mark in piece.head or mark in piece.body for piece in pieces):
             return mark
 
 
-def _cut(output: str) -> str:
-    """A long output without its middle."""
-    over = len(output) - _LONGEST_OUTPUT
+def _shorten(output: str) -> str:
+    """Remove the middle of a long output."""
+    over = len(output) - _MAX_OUTPUT
     if over <= 0:
         return output
-    half = _LONGEST_OUTPUT // 2
+    half = _MAX_OUTPUT // 2
     return f"{output[:half]}\n[{over:,} characters are left out here]\n{output[-half:]}"
 
 
@@ -150,7 +153,7 @@ def _json(value: object) -> str:
     try:
         return msgspec.json.encode(value).decode()
     except (TypeError, ValueError, RecursionError):
-        return "(what it was called with cannot be shown)"
+        return "(the arguments cannot be shown)"
 
 
 def _one_line(name: str) -> str:
@@ -158,7 +161,7 @@ def _one_line(name: str) -> str:
 
 
 def _sendable(text: str) -> str:
-    """Without what no prompt may hold: NUL, and halves of characters."""
+    """Replace what a prompt must not contain: NUL and lone surrogates."""
     return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
 
 

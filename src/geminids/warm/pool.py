@@ -1,4 +1,4 @@
-"""The pool: warm processes, bounded in number and in what they hold, shared by chats that can share them."""
+"""A pool of warm processes: limits their number, load and memory, and shares them between chats."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ __all__ = ["GoOn", "Pool", "ProcessStatus"]
 
 _T = TypeVar("_T")
 MEGABYTE = 1024 * 1024
-# Asked whether it is well where it has said nothing for so long.
-_QUIET = 5.0
-_LOOK = 0.25
-# In turns.
-_LOOK_AT_MEMORY = 10
+# Seconds without output after which the pool pings a process before it is used.
+_PING_AFTER = 5.0
+_IDLE_CHECK = 0.25
+# Turns of a process between two checks of its memory.
+_MEMORY_CHECK_TURNS = 10
 
 
 class ProcessStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """One warm process: what it runs, how much it serves, what it holds."""
+    """Status of one warm process: CLI version, chats, turns, memory, age."""
 
     pid: int
     version: str | None
@@ -61,12 +61,12 @@ class ProcessStatus(msgspec.Struct, frozen=True, kw_only=True):
 class Pool:
     """Warm processes for many chats.
 
-    At most `size` processes, each with at most `chats` chats at a time; who comes when all is taken waits. A
-    process is retired (no new chats, and ended with its last one) after `sessions` sessions, after `turns` turns,
-    or when it holds more than `memory` bytes (with twice as much it does not wait for its chats, which then go on
-    elsewhere); one without chats is ended after `idle` seconds.
-    `go_on` says how a conversation goes on whose process is gone: `handover` (a new session is told all of it) or
-    `resume` (headless, from the session's file).
+    The pool starts at most `size` processes, each with at most `chats` chats at a time; further chats wait.
+    A process retires after `sessions` sessions, after `turns` turns, or when it uses more than `memory` bytes:
+    it gets no new chats and stops after its last chat. Above twice `memory` it stops between turns, and its chats
+    continue in another process. A process without chats stops after `idle` seconds.
+    `go_on` selects how a conversation continues after its process ended: `handover` (a new session receives the
+    conversation as text) or `resume` (headless, from the session's file).
     """
 
     def __init__(
@@ -90,23 +90,23 @@ class Pool:
         self.go_on: GoOn = go_on
         self.budgets: tuple[BaseBudget, ...] = () if budget is None else (budget,)
         limits = {"size": size, "chats": chats, "sessions": sessions, "turns": turns, "memory": memory}
-        wrong = [(name, "must be at least 1") for name, value in limits.items() if value < 1]
+        invalid = [(name, "must be at least 1") for name, value in limits.items() if value < 1]
         if go_on not in ("handover", "resume"):
-            wrong.append(("go_on", "is neither 'handover' nor 'resume'"))
-        if wrong:
-            raise OptionsError(wrong)
+            invalid.append(("go_on", "must be 'handover' or 'resume'"))
+        if invalid:
+            raise OptionsError(invalid)
         self._size, self._chats, self._sessions, self._turns = size, chats, sessions, turns
         self._memory, self.idle = memory, idle
         self._on_permission = on_permission
         self._on_notice = on_notice
         self._processes: list[WarmProcess] = []
-        self._open: dict[int, int] = {}
-        """How many chats each process has, by the mark that it was given."""
+        self._chat_counts: dict[int, int] = {}
+        """The number of chats of each process, by `id(process)`."""
         self._idle_since: dict[int, float] = {}
-        self._living: set[Chat] = set()
+        self._open_chats: set[Chat] = set()
         self._changed: anyio.Event | None = None
         self._tasks: TaskGroup | None = None
-        self._keeper: OpenLease | None = None
+        self._gateway_lease: OpenLease | None = None
         self._numbers = EventNumbers()
 
     def chat(
@@ -118,45 +118,45 @@ class Pool:
         environ: Mapping[str, str] | None = None,
         **fields: Any,
     ) -> Chat:
-        """A conversation, to be used as a block; raises `OptionsError` for bad options at once.
+        """Create a chat, to be used with `async with`. Raises `OptionsError` for invalid options.
 
-        `environ` stands for this process's own variables.
+        `environ` replaces the environment of this process.
         """
         if self._tasks is None:
-            raise GeminidsError("the pool is not open", hint="Use it within `async with Pool(…) as pool`.")
-        given = fields.pop("schema", options.schema if options is not None else self.options.schema)
-        schema, fields["schema"] = schema_option(given)
+            raise GeminidsError("the pool is not open", hint="Use it inside `async with Pool(…) as pool`.")
+        requested = fields.pop("schema", options.schema if options is not None else self.options.schema)
+        schema, fields["schema"] = schema_option(requested)
         merged = make_options(options or self.options, **fields)
-        wrong = [
-            (name, why)
-            for name, why in (
-                ("session_id", "cannot be chosen for a chat: the CLI makes it"),
-                ("telemetry", "is written by a process, not by a chat"),
+        invalid = [
+            (name, problem)
+            for name, problem in (
+                ("session_id", "cannot be set for a chat: the CLI creates it"),
+                ("telemetry", "cannot be set for a chat: it belongs to the process"),
             )
             if getattr(merged, name)
         ]
-        if wrong:
-            raise OptionsError(wrong)
+        if invalid:
+            raise OptionsError(invalid)
         chat = Chat(self, merged, on_permission or self._on_permission, schema, environ)
-        self._living.add(chat)
+        self._open_chats.add(chat)
         return chat
 
     def status(self) -> list[ProcessStatus]:
-        """The processes that there are."""
+        """The status of each process."""
         now = time.monotonic()
         return [
             ProcessStatus(
-                pid=one.pid,
-                version=one.plan.gemini.version,
-                chats=self._open.get(id(one), 0),
-                sessions=one.sessions,
-                turns=one.turns,
-                memory=one.memory(),
-                age=now - one.made_at,
-                idle=now - since if (since := self._idle_since.get(id(one))) is not None else None,
-                retiring=one.retiring,
+                pid=process.pid,
+                version=process.plan.gemini.version,
+                chats=self._chat_counts.get(id(process), 0),
+                sessions=process.sessions,
+                turns=process.turns,
+                memory=process.memory(),
+                age=now - process.created_at,
+                idle=now - since if (since := self._idle_since.get(id(process))) is not None else None,
+                retiring=process.retiring,
             )
-            for one in self._processes
+            for process in self._processes
         ]
 
     async def __aenter__(self) -> Pool:
@@ -166,7 +166,7 @@ class Pool:
         await tasks.__aenter__()
         self._tasks = tasks
         self._changed = anyio.Event()
-        tasks.start_soon(self._tend)
+        tasks.start_soon(self._stop_idle_processes)
         return self
 
     async def __aexit__(
@@ -175,45 +175,45 @@ class Pool:
         import anyio
 
         assert self._tasks is not None
-        over = anyio.Event()
-        self._tasks.start_soon(self._close, over)
+        done = anyio.Event()
+        self._tasks.start_soon(self._close, done)
         try:
-            await see_through(over)
+            await see_through(done)
         finally:
             self._tasks.cancel_scope.cancel()
-            # The block's own error is not handed to the task group, which would wrap it.
+            # Do not pass the block's error to the task group: it would wrap it in an ExceptionGroup.
             await self._tasks.__aexit__(None, None, None)
             self._tasks = None
 
-    async def _close(self, over: anyio.Event) -> None:
-        """End all turns at once, then the chats, then the processes."""
+    async def _close(self, done: anyio.Event) -> None:
+        """Stop all turns at the same time, then close the chats, then stop the processes."""
         import anyio
 
         try:
             with anyio.CancelScope(shield=True):
-                for chat in self._living:
+                for chat in self._open_chats:
                     chat.stop()
-                for chat in list(self._living):
+                for chat in list(self._open_chats):
                     await chat.close()
                 for process in self._processes:
                     process.stop()
                 for process in list(self._processes):
                     await process.gone()
         finally:
-            if self._keeper is not None:
-                self._keeper.close()
-            over.set()
+            if self._gateway_lease is not None:
+                self._gateway_lease.close()
+            done.set()
 
-    # What chats need of their pool.
+    # Called by chats.
 
-    def begin(self, work: Callable[[_T], Coroutine[Any, Any, None]], about: _T) -> None:
-        """Let something be done whatever becomes of the caller."""
+    def begin(self, work: Callable[[_T], Coroutine[Any, Any, None]], argument: _T) -> None:
+        """Run `work(argument)` as a task of the pool: it continues if the caller is cancelled."""
         assert self._tasks is not None
-        self._tasks.start_soon(work, about)
+        self._tasks.start_soon(work, argument)
 
     def plan_for(self, options: Options, conversation: Conversation) -> WarmPlan:
-        """What these options come to; raises `Refused`."""
-        # The CLI would count the turns of the whole session: each prompt's are counted on our side.
+        """Build the launch plan for these options; raises `Refused`."""
+        # The CLI counts turns per session, we count them per prompt: do not pass max_turns to the CLI.
         options = with_one_try_per_request(msgspec.structs.replace(options, max_turns=None, resume=None))
         check_prices(options)
         lease = conversation.lease
@@ -226,91 +226,92 @@ class Pool:
         )
         plan = build_warm(context, lease.endpoint_for(context))
         write(plan)
-        if lease.is_open and (self._keeper is None or not self._keeper.usable):
+        if lease.is_open and (self._gateway_lease is None or not self._gateway_lease.usable):
             from geminids.gateway.registry import keep_open
 
-            # Its processes know the address: it stays while they live, whether a chat is open or not.
-            self._keeper = keep_open()
+            # The address is in the environment of the processes: keep the gateway open while they live.
+            self._gateway_lease = keep_open()
         return plan
 
-    async def place_for(self, conversation: Conversation) -> tuple[WarmPlan, WarmProcess]:
-        """A process with room for one more chat; waits where all is taken. Raises what opening it raises."""
+    async def acquire_process(self, conversation: Conversation) -> tuple[WarmPlan, WarmProcess]:
+        """Return a process with capacity for one more chat; waits for one. Raises the errors of `open`."""
         import anyio
 
         options = conversation.options
         plan = self.plan_for(options, conversation)
         while True:
-            process = self._with_room(plan)
+            process = self._find_process(plan)
             if process is None:
                 assert self._changed is not None
                 await self._changed.wait()
                 continue
-            self._open[id(process)] = self._open.get(id(process), 0) + 1
+            self._chat_counts[id(process)] = self._chat_counts.get(id(process), 0) + 1
             self._idle_since.pop(id(process), None)
-            # From now on the conversation leaves the process, also if it cannot be opened.
+            # From here on the conversation releases the process, also if it cannot be opened.
             conversation.process = process
             with anyio.fail_after(options.start_timeout):
                 await process.open()
-                if not process.sessions or await self.is_well(process):
+                if not process.sessions or await self.is_responsive(process):
                     process.mask(plan.secrets)
                     return plan, process
             process.stop()
             conversation.process = None
             self.left(process)
 
-    async def is_well(self, process: WarmProcess) -> bool:
-        """Whether a process that has been quiet for a while still answers."""
-        if time.monotonic() - process.heard_at < _QUIET:
+    async def is_responsive(self, process: WarmProcess) -> bool:
+        """Whether the process answers. Pings it only after some seconds without output."""
+        if time.monotonic() - process.last_update_at < _PING_AFTER:
             return process.alive
-        return await process.is_well()
+        return await process.is_responsive()
 
     def turn_ended(self, process: WarmProcess | None) -> None:
-        """See whether a process has served or grown enough."""
+        """Retire the process if it reached its limit of turns or memory."""
         if process is None:
             return
-        memory = process.memory() if process.turns % _LOOK_AT_MEMORY == 0 else 0
+        memory = process.memory() if process.turns % _MEMORY_CHECK_TURNS == 0 else 0
         if process.turns >= self._turns or memory > self._memory:
             process.retiring = True
-            self._let_go(process)
+            self._stop_if_unused(process)
         if memory > 2 * self._memory and not process.busy:
-            # Too much to wait for its chats: each goes on elsewhere with its next turn.
+            # Far over the limit: do not wait for its chats. Each continues in another process at its next turn.
             process.stop()
 
     def left(self, process: WarmProcess) -> None:
-        """A chat has left its process."""
+        """Count a chat that left the process; retire or stop the process if it is due."""
         key = id(process)
-        self._open[key] = max(0, self._open.get(key, 0) - 1)
-        own = process.plan.route.kind == "gateway" and not process.plan.signs_in_sessions
-        if own or process.sessions >= self._sessions or process.memory() > self._memory:
-            # `own`: the token of the chat that left is in its environment, so no other chat can use it.
+        self._chat_counts[key] = max(0, self._chat_counts.get(key, 0) - 1)
+        has_chat_token = process.plan.route.kind == "gateway" and not process.plan.signs_in_sessions
+        if has_chat_token or process.sessions >= self._sessions or process.memory() > self._memory:
+            # The environment of the process holds the token of the chat that left: no other chat can use it.
             process.retiring = True
-        if not self._open[key]:
+        if not self._chat_counts[key]:
             self._idle_since[key] = time.monotonic()
-            self._let_go(process)
-        self._wake()
+            self._stop_if_unused(process)
+        self._notify_waiters()
 
     def closed(self, chat: Chat) -> None:
-        self._living.discard(chat)
+        self._open_chats.discard(chat)
 
-    # Its processes.
+    # Processes.
 
-    def _with_room(self, plan: WarmPlan) -> WarmProcess | None:
+    def _find_process(self, plan: WarmPlan) -> WarmProcess | None:
+        """The process with the fewest chats that fits the plan, or a new one; None if all are in use."""
         fitting = [
-            one
-            for one in self._processes
-            if one.alive
-            and not one.retiring
-            and one.plan.key == plan.key
-            and self._open.get(id(one), 0) < self._chats
-            and one.sessions < self._sessions
+            process
+            for process in self._processes
+            if process.alive
+            and not process.retiring
+            and process.plan.key == plan.key
+            and self._chat_counts.get(id(process), 0) < self._chats
+            and process.sessions < self._sessions
         ]
         if fitting:
-            return min(fitting, key=lambda one: self._open.get(id(one), 0))
+            return min(fitting, key=lambda process: self._chat_counts.get(id(process), 0))
         if len(self._processes) < self._size:
             return self._spawn(plan)
-        for one in self._processes:
-            if not self._open.get(id(one), 0) and not one.retiring:
-                one.stop()  # its place is taken when it is gone
+        for process in self._processes:
+            if not self._chat_counts.get(id(process), 0) and not process.retiring:
+                process.stop()  # a new process can start when this one is gone
                 break
         return None
 
@@ -318,8 +319,8 @@ class Pool:
         assert self._tasks is not None
         process = WarmProcess(plan, grace=self.options.grace, line_limit=self.options.line_limit)
         process.start()
-        if self._keeper is not None:
-            self._keeper.begin()
+        if self._gateway_lease is not None:
+            self._gateway_lease.begin()
         self._processes.append(process)
         self._tasks.start_soon(self._serve, process)
         return process
@@ -329,36 +330,36 @@ class Pool:
             await process.serve()
         finally:
             self._processes.remove(process)
-            self._open.pop(id(process), None)
+            self._chat_counts.pop(id(process), None)
             self._idle_since.pop(id(process), None)
-            self._wake()
-            self._tell_ended(process)
+            self._notify_waiters()
+            self._report_ended(process)
 
-    def _tell_ended(self, process: WarmProcess) -> None:
-        """What no chat could be told to own ended with its process: somebody must hear of it."""
-        others = [one for one in process.ended if one.pid != process.pid]
+    def _report_ended(self, process: WarmProcess) -> None:
+        """Report the processes that ended with a warm process and that no turn could report as its own."""
+        others = [ended for ended in process.ended if ended.pid != process.pid]
         if others and self._on_notice is not None:
-            what = ", ".join(f"{one.pid} {process.redactor.text(one.command)[:80]}" for one in others)
-            text = f"ended with a warm process, since no chat could be told to own them: {what}"
+            listed = ", ".join(f"{ended.pid} {process.redactor.text(ended.command)[:80]}" for ended in others)
+            text = f"ended with a warm process, because their chat is unknown: {listed}"
             self._on_notice(self._numbers.notice("warning", "leftovers", text))
 
-    def _let_go(self, process: WarmProcess) -> None:
-        if process.retiring and not self._open.get(id(process), 0):
+    def _stop_if_unused(self, process: WarmProcess) -> None:
+        if process.retiring and not self._chat_counts.get(id(process), 0):
             process.stop()
 
-    async def _tend(self) -> None:
-        """End what has been idle for too long."""
+    async def _stop_idle_processes(self) -> None:
+        """Stop processes that have had no chat for `idle` seconds."""
         import anyio
 
         while True:
-            await anyio.sleep(min(_LOOK, self.idle / 4))
+            await anyio.sleep(min(_IDLE_CHECK, self.idle / 4))
             now = time.monotonic()
             for process in list(self._processes):
                 since = self._idle_since.get(id(process))
                 if since is not None and now - since >= self.idle and not process.retiring:
                     process.stop()
 
-    def _wake(self) -> None:
+    def _notify_waiters(self) -> None:
         import anyio
 
         waiting, self._changed = self._changed, anyio.Event()

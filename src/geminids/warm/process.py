@@ -1,4 +1,4 @@
-"""One `gemini --acp` process: started, spoken to, watched, and ended with all that it has started."""
+"""One `gemini --acp` process: starts it, routes its messages, and ends it with all its children."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from geminids.process.line_framer import LineFramer
 from geminids.process.marker import Mark, new_mark, with_mark
 from geminids.redact import Redactor
 from geminids.warm.connection import Connection, Gone, Pending, RpcFailed
-from geminids.warm.shell_tracker import Shells
+from geminids.warm.shell_tracker import ShellTracker
 
 if TYPE_CHECKING:
     import anyio
@@ -41,42 +41,42 @@ _log = get_logger("warm")
 
 
 class Listener(Protocol):
-    """A turn that hears what its session says, and what the process says besides."""
+    """A turn that receives the messages of its session, and the stderr of the process."""
 
-    def heard(self, update: Update | Unknown) -> None: ...
-    def asked(self, ask: Note) -> None: ...
-    def remarked(self, remarks: list[Remark], text: str) -> None: ...
+    def on_update(self, update: Update | Unknown) -> None: ...
+    def on_permission_request(self, ask: Note) -> None: ...
+    def on_stderr(self, remarks: list[Remark], text: str) -> None: ...
 
 
-# A session in which nothing was said is smaller.
-_EMPTY = 64 * 1024
+# The file of a session without prompts is smaller.
+_EMPTY_SESSION_SIZE = 64 * 1024
 _PING = "_geminids/ping"
 _LONGEST_STDERR_LINE = 1024 * 1024
-# How long the pipes may stay open after the process is gone, where a tool holds them.
+# Seconds to keep reading after the process exited: a tool may hold its pipes open.
 _DRAIN = 0.3
 
 
-def _idle() -> Path:
-    """Where these processes stand: a folder of our own, and always the same, since the CLI keeps record of folders."""
+def _idle_dir() -> Path:
+    """The working directory of warm processes. Always the same one: the CLI remembers each directory."""
     return Places.of().root / "warm" / "idle"
 
 
 class WarmProcess:
-    """A process of the warm lane. `start` is synchronous, so that the CLI loads while Python still imports."""
+    """A warm process. `start` is synchronous, so that the CLI loads while Python still imports."""
 
     def __init__(self, plan: WarmPlan, *, grace: float, line_limit: int) -> None:
         self.plan = plan
         self.redactor = mask_in_logs(Redactor(plan.secrets))
         self.mark: Mark = new_mark(new_run_id())
         self.sessions = 0
-        """How many were opened: their memory comes back with the process alone."""
+        """The number of sessions opened. The CLI frees their memory only when the process ends."""
         self.turns = 0
-        self.made_at = time.monotonic()
-        self.heard_at = self.made_at
+        self.created_at = time.monotonic()
+        self.last_update_at = self.created_at
         self.exit_code: int | None = None
         self.ended: list[Ended] = []
         self.retiring = False
-        """No new chat begins here; it is ended when its last one has gone."""
+        """The process gets no new chats and stops after its last one."""
         self._grace = grace
         self._line_limit = line_limit
         self._listeners: dict[str, Listener] = {}
@@ -86,18 +86,18 @@ class WarmProcess:
         self._child: Child | None = None
         self._connection: Connection | None = None
         self._gone: anyio.Event | None = None
-        self._over: anyio.Event | None = None
+        self._shutdown: anyio.Event | None = None
         self._opening: Pending | None = None
-        self._one_by_one: anyio.Lock | None = None
+        self._session_lock: anyio.Lock | None = None
 
     def mask(self, secrets: frozenset[str]) -> None:
-        """Mask these too from now on: chats that share this process may have different keys."""
+        """Also redact these secrets: chats that share this process may have different keys."""
         if not secrets.issubset(self.redactor.secrets):
             self.redactor = mask_in_logs(Redactor(secrets.union(self.redactor.secrets)))
 
     def start(self) -> None:
-        """Spawn it; raises OSError where the system says no."""
-        idle = private_dir(_idle())
+        """Spawn the process; raises OSError if that fails."""
+        idle = private_dir(_idle_dir())
         guard_run(self.mark)
         try:
             env = with_mark({**self.plan.env, **self._own_home()}, self.mark)
@@ -107,12 +107,14 @@ class WarmProcess:
             self._scratch.close()
             raise
         self._child = child
-        self.shells = Shells(child.pid, self.mark)
-        self._connection = Connection(child, self._on_update, self._on_ask, line_limit=self._line_limit)
+        self.shells = ShellTracker(child.pid, self.mark)
+        self._connection = Connection(
+            child, self._on_update, self._on_permission_request, line_limit=self._line_limit
+        )
 
     def _own_home(self) -> dict[str, str]:
-        """A home of its own where sessions sign in one by one: the CLI writes its settings anew each time, in place,
-        and another process could read half of them."""
+        """Give the process its own home if each session authenticates: the CLI then rewrites its settings in place,
+        and another process could read a half-written file."""
         if not self.plan.signs_in_sessions:
             return {}
         import shutil
@@ -140,15 +142,15 @@ class WarmProcess:
         return self._stderr.tail
 
     async def serve(self) -> None:
-        """See the process through to its end, whoever wants it, and everything of it gone."""
+        """Run the process until it exits or `stop` is called, then end everything that it started."""
         import anyio
 
-        from geminids.process import terminate as stop  # psutil takes 34 ms: they pass while the CLI loads
+        from geminids.process import terminate as stop  # psutil: 34 ms, while the CLI loads
 
         assert self._child is not None
         child = self._child
-        self._events()
-        assert self._over is not None and self._gone is not None
+        self._make_events()
+        assert self._shutdown is not None and self._gone is not None
         try:
             async with anyio.create_task_group() as tasks:
                 read = anyio.Event()
@@ -156,10 +158,10 @@ class WarmProcess:
                 tasks.start_soon(self._read_stderr)
                 tasks.start_soon(self.connection.pump)
                 tasks.start_soon(self._watch)
-                await self._over.wait()
+                await self._shutdown.wait()
                 with anyio.CancelScope(shield=True):
                     if child.exit_code is None:
-                        child.close_stdin()  # which it takes for its end
+                        child.close_stdin()  # the CLI exits at the end of stdin
                         self.ended = await stop.end_tree(child, self.mark, self._grace)
                     else:
                         with anyio.move_on_after(_DRAIN):
@@ -175,59 +177,62 @@ class WarmProcess:
             self.connection.close()
             child.close()
             release_run(self.mark)
-            self._sweep()
+            self._remove_empty_sessions()
             self._scratch.close()
             self._gone.set()
 
-    def _sweep(self) -> None:
-        """Remove the sessions that ACP processes begin for themselves, which nobody ever speaks in."""
+    def _remove_empty_sessions(self) -> None:
+        """Remove the empty session that each ACP process creates at its start."""
         from geminids.sessions.folders import chat_folders
 
         try:
-            for folder in chat_folders(_idle(), environ=self.plan.env, quick=True):
+            for folder in chat_folders(_idle_dir(), environ=self.plan.env, quick=True):
                 for file in folder.chats.glob("session-*.jsonl"):
-                    if file.stat().st_size < _EMPTY and b'"type":"gemini"' not in file.read_bytes():
+                    if (
+                        file.stat().st_size < _EMPTY_SESSION_SIZE
+                        and b'"type":"gemini"' not in file.read_bytes()
+                    ):
                         file.unlink()
         except OSError:
-            return  # they are no more than clutter
+            return  # harmless: the files are only clutter
 
-    def _events(self) -> None:
+    def _make_events(self) -> None:
         import anyio
 
-        if self._over is None:
-            self._over, self._gone = anyio.Event(), anyio.Event()
+        if self._shutdown is None:
+            self._shutdown, self._gone = anyio.Event(), anyio.Event()
 
     async def open(self) -> None:
-        """Wait until it has introduced itself; raises `Gone` or `RpcFailed`."""
+        """Wait for the answer to `initialize`; raises `Gone` or `RpcFailed`."""
         if self._opening is None:
             from geminids.version import __version__
 
-            hello = Initialize(client_info=ClientInfo(name="geminids", version=__version__))
-            # The question is asked once, and outlives a caller who is cancelled: others wait for the same answer.
-            self._opening = self.connection.begin(hello)
+            initialize = Initialize(client_info=ClientInfo(name="geminids", version=__version__))
+            # Sent once. If this caller is cancelled, others still wait for the same answer.
+            self._opening = self.connection.begin(initialize)
         await self._opening.wait()
         self._opening.result()
 
     async def new_session(self, cwd: str, token: str | None = None) -> Opened:
-        """Open a session, whose requests come with the `token`; raises `Gone` or `RpcFailed`.
+        """Open a session whose requests carry `token`; raises `Gone` or `RpcFailed`.
 
-        One after the other: of thirty that are asked for at once, the CLI answers eight, and never the others (0.61.0).
+        Opens one session at a time: of thirty concurrent requests, CLI 0.61.0 answers eight and never the others.
         """
         import anyio
 
-        if self._one_by_one is None:
-            self._one_by_one = anyio.Lock()
-        async with self._one_by_one:
+        if self._session_lock is None:
+            self._session_lock = anyio.Lock()
+        async with self._session_lock:
             self.sessions += 1
             if token is not None:
                 await self.connection.call(Authenticate(meta=ApiKey(key=token)))
             return opened_of(await self.connection.call(NewSession(cwd=cwd)))
 
-    async def is_well(self, patience: float = 5.0) -> bool:
-        """Whether it answers: to a method that it has not, which costs it nothing."""
+    async def is_responsive(self, timeout: float = 5.0) -> bool:
+        """Whether the process answers a call to an unknown method, which costs it nothing."""
         import anyio
 
-        with anyio.move_on_after(patience):
+        with anyio.move_on_after(timeout):
             try:
                 await self.connection.call(_PING)
             except RpcFailed:
@@ -238,7 +243,7 @@ class WarmProcess:
         return False
 
     def memory(self) -> int:
-        """Its resident memory in bytes, 0 where it is gone."""
+        """Resident memory in bytes; 0 if the process is gone."""
         import psutil
 
         try:
@@ -248,12 +253,12 @@ class WarmProcess:
 
     @property
     def busy(self) -> bool:
-        """Whether a turn goes on in it."""
+        """Whether a turn is running in it."""
         return bool(self._listeners)
 
     @property
     def is_shared(self) -> bool:
-        """Whether turns of several chats go on in it."""
+        """Whether turns of several chats are running in it."""
         return len(self._listeners) > 1
 
     def attach(self, session_id: str, listener: Listener) -> None:
@@ -263,15 +268,16 @@ class WarmProcess:
         self._listeners.pop(session_id, None)
 
     def stop(self) -> None:
-        """Ask for its end; `gone` says when all of it is gone."""
+        """Request the end of the process; `gone` waits for it."""
         _log.info("stopping the warm process %s", self._child.pid if self._child else "that was not started")
         self.retiring = True
-        self._events()
-        assert self._over is not None
-        self._over.set()
+        self._make_events()
+        assert self._shutdown is not None
+        self._shutdown.set()
 
     async def gone(self) -> None:
-        self._events()
+        """Wait until the process and everything that it started has ended."""
+        self._make_events()
         assert self._gone is not None
         await self._gone.wait()
 
@@ -280,9 +286,9 @@ class WarmProcess:
         done.set()
 
     async def _watch(self) -> None:
-        assert self._child is not None and self._over is not None
+        assert self._child is not None and self._shutdown is not None
         await self._child.wait()
-        self._over.set()
+        self._shutdown.set()
 
     async def _read_stderr(self) -> None:
         import anyio
@@ -293,25 +299,25 @@ class WarmProcess:
             if block:
                 text = self.redactor.block(block).decode("utf-8", "replace")
                 remarks = self._stderr.read(text)
-                # Nobody can say whose they are: every turn that goes on hears them.
+                # stderr does not name a session: pass it to every running turn.
                 for listener in list(self._listeners.values()):
-                    listener.remarked(remarks, text)
+                    listener.on_stderr(remarks, text)
             await anyio.lowlevel.checkpoint()
 
     def _on_update(self, update: Update | Unknown) -> None:
-        self.heard_at = time.monotonic()
+        self.last_update_at = time.monotonic()
         if update.session_id is None:
             for listener in list(self._listeners.values()):
-                listener.heard(update)
+                listener.on_update(update)
             return
-        listener_of = self._listeners.get(update.session_id)
-        if listener_of is not None:
-            listener_of.heard(update)
+        owner = self._listeners.get(update.session_id)
+        if owner is not None:
+            owner.on_update(update)
 
-    def _on_ask(self, ask: Note) -> None:
+    def _on_permission_request(self, ask: Note) -> None:
         assert ask.permission is not None
         listener = self._listeners.get(ask.permission.session_id)
         if listener is None:
             self.connection.answer(ask, None)
         else:
-            listener.asked(ask)
+            listener.on_permission_request(ask)

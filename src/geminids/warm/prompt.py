@@ -1,4 +1,4 @@
-"""A prompt as the blocks of the protocol: text, files as content, and nothing that the CLI would act on by itself."""
+"""Encode a prompt as ACP content blocks: text, attached files, and links, but no commands of the CLI."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from geminids.options import Options
 
 __all__ = ["blocks_of", "is_command"]
 
-# The ACP server runs `/memory`, `$extensions install ...` and their like out of a prompt (acpCommandHandler.ts).
-# It trims what JavaScript takes for white space, behind the sign too: `/ help` is a command.
-# It puts a blank before a link: so is `/help@a.txt`.
+# The ACP server runs commands in a prompt, such as `/memory` and `$extensions install ...` (acpCommandHandler.ts).
+# It trims JavaScript white space, also after the sign: `/ help` is a command.
+# It inserts a blank before a link: `/help@a.txt` is a command too.
 _COMMAND = re.compile(r"[\s\ufeff]*[/$][\s\ufeff]*[A-Za-z][\w-]*([\s\ufeff@]|\Z)")
-# Before such a word it makes it a text: no white space, so that the server's `trim` leaves it there.
+# Put before a command to make it text. It is not white space, so the server's `trim` keeps it.
 _GUARD = "\u2060"
-# As the headless lane's CLI finds them (atCommandProcessor.ts).
+# The same rule as in a headless run (atCommandProcessor.ts).
 _AT = re.compile(r'(?<!\\)@((?:"[^"]*"|\\.|[^ \t\n\r,;!?()\[\]{}.]|\.(?!\Z|[ \t\n\r]))+)')
 
-_MARKS = (
+_BYTE_ORDER_MARKS = (
     (b"\xff\xfe\0\0", "utf-32"),
     (b"\0\0\xfe\xff", "utf-32"),
     (b"\xff\xfe", "utf-16"),
@@ -50,19 +50,19 @@ _MIME = {
 }
 
 
-def is_command(words: str) -> bool:
-    """Whether the CLI would take these words for a command.
+def is_command(text: str) -> bool:
+    """Whether the CLI would run this text as a command.
 
     >>> is_command("/init"), is_command("$help me"), is_command("/usr/bin is where?"), is_command("$5 is little")
     (True, True, False, False)
     """
-    return _COMMAND.match(words) is not None
+    return _COMMAND.match(text) is not None
 
 
 def blocks_of(prompt: str, options: Options, cwd: str, run_id: str, before: str = "") -> tuple[Content, ...]:
-    """What is sent for a prompt, with `before` in front of it; raises `Refused` where it cannot be sent."""
+    """The blocks of a prompt, with `before` in front of it; raises `Refused` if it cannot be sent."""
     try:
-        # On this lane a text is a text: nothing has to be escaped.
+        # The warm transport sends text as it is: nothing needs an escape.
         words = compose(prompt, msgspec.structs.replace(options, literal=False), run_id)
         attached = tuple(_attached(options))
         check_prompt(before + words, attached=sum(map(_units, attached)))
@@ -71,11 +71,11 @@ def blocks_of(prompt: str, options: Options, cwd: str, run_id: str, before: str 
     if not before and is_command(words):
         words = _GUARD + words
     pieces = (words,) if options.literal else _with_links(words, cwd, (cwd, *options.include_dirs))
-    texts = [Text(text=one) if isinstance(one, str) else one for one in pieces if one]
+    texts = [Text(text=piece) if isinstance(piece, str) else piece for piece in pieces if piece]
     blocks: tuple[Content, ...] = (*([Text(text=before)] if before else []), *texts, *attached)
-    if any(isinstance(one, (Resource, ResourceLink)) for one in blocks):
-        # Beside a link or a resource the CLI drops pictures and sound (acpSession.ts, resolvePrompt).
-        return tuple(_embedded(one, number) for number, one in enumerate(blocks))
+    if any(isinstance(block, (Resource, ResourceLink)) for block in blocks):
+        # If there is a link or a resource, the CLI drops images and audio (acpSession.ts, resolvePrompt).
+        return tuple(_embedded(block, number) for number, block in enumerate(blocks))
     return blocks
 
 
@@ -87,18 +87,18 @@ def _embedded(block: Content, number: int) -> Content:
 
 
 def _with_links(words: str, cwd: str, roots: Sequence[str]) -> Iterator[str | ResourceLink]:
-    """The words with each `@path` that is there as a link, which the CLI reads and puts in.
+    """Replace each `@path` that exists by a link: the CLI reads the file and inserts it.
 
-    As on the headless lane, one that leads out of the folders of the run stays a word: the CLI would ask for it.
+    As in a headless run, a path outside the folders of the run stays text: the CLI would ask for permission.
     """
-    at = 0
-    for found in _AT.finditer(words):
-        path = re.sub(r"\\(.)", r"\1", found[1])
+    position = 0
+    for match in _AT.finditer(words):
+        path = re.sub(r"\\(.)", r"\1", match[1])
         if _is_there(os.path.join(cwd, path), roots):
-            yield words[at : found.start()]
+            yield words[position : match.start()]
             yield ResourceLink(uri=f"file://{path}", name=os.path.basename(path) or path)
-            at = found.end()
-    yield words[at:]
+            position = match.end()
+    yield words[position:]
 
 
 def _is_there(path: str, roots: Sequence[str]) -> bool:
@@ -113,26 +113,26 @@ def _attached(options: Options) -> Iterator[Content]:
     from geminids.launch.prompt.media import read_media  # imported late: few prompts have files
     from geminids.launch.prompt.media_types import TEXT
 
-    for one in read_media(options):
-        yield Text(text=f"\n(attached: {one.called})\n")
-        if one.type is TEXT:
-            text = _text(one.data)
-            yield Resource(resource=ResourceText(uri=one.called, text=text, mime_type="text/plain"))
+    for media in read_media(options):
+        yield Text(text=f"\n(attached: {media.called})\n")
+        if media.type is TEXT:
+            text = _text(media.data)
+            yield Resource(resource=ResourceText(uri=media.called, text=text, mime_type="text/plain"))
             continue
-        data = base64.b64encode(one.data).decode("ascii")
-        ending = one.type.endings[0]
-        mime = _MIME.get(ending) or f"{one.type.kind}/{ending[1:]}"
-        if one.type.kind == "image":
+        data = base64.b64encode(media.data).decode("ascii")
+        ending = media.type.endings[0]
+        mime = _MIME.get(ending) or f"{media.type.kind}/{ending[1:]}"
+        if media.type.kind == "image":
             yield Image(data=data, mime_type=mime)
-        elif one.type.kind == "audio":
+        elif media.type.kind == "audio":
             yield Audio(data=data, mime_type=mime)
         else:
-            yield Resource(resource=ResourceBlob(uri=one.called, blob=data, mime_type=mime))
+            yield Resource(resource=ResourceBlob(uri=media.called, blob=data, mime_type=mime))
 
 
 def _text(data: bytes) -> str:
-    """A text file as the CLI reads one: by its mark, and UTF-8 without one."""
-    for mark, encoding in _MARKS:
+    """Decode a text file as the CLI does: by its byte order mark, or as UTF-8 without one."""
+    for mark, encoding in _BYTE_ORDER_MARKS:
         if data.startswith(mark):
             return data.decode(encoding, "replace")
     return data.decode("utf-8-sig", "replace")

@@ -1,4 +1,4 @@
-"""How the CLI answered a prompt, and how a prompt is cancelled."""
+"""The answer of the CLI to a prompt, and the cancellation of a prompt."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 __all__ = ["PromptAnswer", "cancel"]
 
 _NO_ANSWER = "the CLI did not answer when it was asked to stop"
-_MOST_STDERR = 65536
+_MAX_STDERR = 65536
 
 
 class PromptAnswer:
-    """What came back for a prompt. `gone`: its process ended under it; `unanswered`: the CLI was asked to stop, and
-    said nothing; `stderr` is what it has written meanwhile."""
+    """The answer to a prompt. `gone`: the process ended before it answered. `unanswered`: the CLI did not answer a
+    cancel. `stderr`: the text that the process wrote during the turn."""
 
     def __init__(self, session: AcpSession, recorder: RunRecorder) -> None:
         self._session = session
@@ -43,7 +43,7 @@ class PromptAnswer:
         self.stderr: list[str] = []
 
     def take(self, pending: Pending) -> list[Event]:
-        """The prompt is answered, or will never be; what is to be told of that."""
+        """Store the answer, or that none will come; returns notices to emit."""
         try:
             self.stopped = stopped_of(pending.result())
         except RpcFailed as failed:
@@ -53,16 +53,16 @@ class PromptAnswer:
             if self.unanswered:
                 return [self._recorder.notice("error", "cancel", _NO_ANSWER)]
         except msgspec.DecodeError as error:
-            told = f"the answer to the prompt cannot be read: {error}"
-            return [self._recorder.notice("error", "protocol", told)]
+            text = f"the answer to the prompt cannot be read: {error}"
+            return [self._recorder.notice("error", "protocol", text)]
         return []
 
     @property
     def is_end(self) -> bool:
-        """Whether the agent has come to its end by itself."""
+        """Whether the agent ended the turn itself."""
         return self.stopped is not None and self.stopped.reason == "end_turn"
 
-    def judged(
+    def judge(
         self,
         options: Options,
         *,
@@ -71,7 +71,7 @@ class PromptAnswer:
         thinking_only: bool,
         recorded: bool | None,
     ) -> Ending:
-        """What the turn was, where nobody has stopped it."""
+        """Judge the outcome of a turn that was not stopped."""
         error, process = self.failed.error if self.failed else None, self._session.process
         return judge_turn(
             TurnEvidence(
@@ -86,7 +86,7 @@ class PromptAnswer:
                 tool_calls=tool_calls,
                 thinking_only=thinking_only,
                 recorded=recorded,
-                stderr="".join(self.stderr)[-_MOST_STDERR:] or (process.stderr_tail if self.gone else ""),
+                stderr="".join(self.stderr)[-_MAX_STDERR:] or (process.stderr_tail if self.gone else ""),
                 gone=self.gone,
                 exit_code=process.exit_code if self.gone else None,
             )
@@ -110,7 +110,7 @@ async def cancel(
     shells_since: float | None,
     sent_at: float,
 ) -> list[Ended]:
-    """Cancel the prompt and wait for its answer, at most the grace; then end its shells. What had to be ended."""
+    """Cancel the prompt, wait up to `grace` for its answer, then end its shells; returns the ended processes."""
     import anyio
 
     from geminids.process import terminate as stop
@@ -123,13 +123,13 @@ async def cancel(
             await pending.wait()
     if not pending.over:
         answer.unanswered = session.broken = True
-        since = since or sent_at  # a tool may have begun that we have not heard of
-        session.process.heard_at = 0.0  # whoever wants to sit there next asks whether it is well
+        since = since or sent_at  # a tool may have started that was not reported yet
+        session.process.last_update_at = 0.0  # the pool pings the process before its next use
     if since is None:
         return []
     began = since
 
-    # What the CLI's own cancel has not ended; what earlier turns have left on purpose stays.
+    # The shells that the cancel did not end. Background shells of earlier turns keep running.
     def find() -> list[psutil.Process]:
         return born_since(began)
 

@@ -1,4 +1,4 @@
-"""A conversation on the warm transport: the session that holds it now, and how it moves to another one."""
+"""A conversation on the warm transport: its current session, and how it moves to another one."""
 
 from __future__ import annotations
 
@@ -25,48 +25,48 @@ from geminids.run.attempt import AttemptFacts, workspace_notices
 from geminids.run.recorder import RunRecorder
 from geminids.run.result import ending_of_error
 from geminids.run.session_claim import Claim
-from geminids.warm.allow_always import Always
+from geminids.warm.allow_always import AllowAlways
 from geminids.warm.connection import RpcFailed
 from geminids.warm.process import WarmProcess
 
 if TYPE_CHECKING:
-    from geminids.warm.handover import Cut
+    from geminids.warm.handover import CutTurn
 
 __all__ = ["AcpSession", "Conversation", "GoOn", "Processes"]
 
 _log = get_logger("warm")
 
 GoOn = Literal["handover", "resume"]
-_GOES_HEADLESS = "the conversation goes on by the headless transport, which resumes it from its file"
+_GOES_HEADLESS = "the conversation continues on the headless transport, resumed from its session file"
 
 
 class AcpSession(msgspec.Struct):
-    """A session in a warm process, and what outlasts its turns."""
+    """A session in a warm process, with the state that its turns share."""
 
     process: WarmProcess
     session_id: str
     cwd: str
-    always: Always
-    """What was allowed for good."""
+    always: AllowAlways
+    """The calls that the user allowed for the rest of the chat."""
     known: set[str]
-    """The tool calls that are known."""
+    """The ids of the tool calls that were reported."""
     lease: RunLease
     default_model: str | None = None
     """The model that the session began with."""
     model: str | None = None
-    """The model that was set since; None for `default_model`."""
+    """The model set with `set_model`; None for `default_model`."""
     is_model_known: bool = True
-    """False while the CLI has not confirmed another model."""
+    """False while the CLI has not confirmed a change of the model."""
     journal: Path | None = None
     broken: bool = False
-    """Whether the session can no longer be used: the CLI did not stop when it was asked to."""
+    """Whether the session can no longer be used, such as after the CLI ignored a cancel."""
 
     @property
     def is_usable(self) -> bool:
         return self.process.alive and not self.broken
 
     def find_journal(self, home: str) -> Path | None:
-        """The file of the session's journal; looked for until it is there, and then remembered."""
+        """The path of the session's journal; None until the CLI has created it."""
         from geminids.sessions.finder import journal_of
 
         if self.journal is None:
@@ -74,11 +74,11 @@ class AcpSession(msgspec.Struct):
         return self.journal
 
     async def set_model(self, model: str | None) -> None:
-        """Use this model from the next prompt on; None for the one that the session began with."""
-        wanted = model or self.default_model
-        if (model != self.model or not self.is_model_known) and wanted is not None:
+        """Use this model from the next prompt on; None for `default_model`."""
+        model_id = model or self.default_model
+        if (model != self.model or not self.is_model_known) and model_id is not None:
             self.is_model_known = False
-            await self.process.connection.call(SetModel(session_id=self.session_id, model_id=wanted))
+            await self.process.connection.call(SetModel(session_id=self.session_id, model_id=model_id))
             self.model, self.is_model_known = model, True
 
     async def set_mode(self, mode: str) -> None:
@@ -86,29 +86,29 @@ class AcpSession(msgspec.Struct):
         try:
             await self.process.connection.call(SetMode(session_id=self.session_id, mode_id=mode))
         except RpcFailed as failed:
-            what = f"the approval mode cannot be {mode}: {failed.error.details or failed.error.message}"
-            hint = "A folder that is not trusted stays in the default mode."
-            raise GeminidsError(what, hint=hint) from None
+            message = f"the approval mode cannot be {mode}: {failed.error.details or failed.error.message}"
+            hint = "In a folder that is not trusted, only the default mode is possible."
+            raise GeminidsError(message, hint=hint) from None
 
 
 class Processes(Protocol):
-    """Where a conversation gets its process from: a pool, or the process of a single run."""
+    """Provides processes to a conversation: a pool, or a single run with its own process."""
 
     @property
     def go_on(self) -> GoOn: ...
     def plan_for(self, options: Options, conversation: Conversation) -> WarmPlan:
-        """What these options come to; raises `Refused`."""
+        """Build the launch plan for these options; raises `Refused`."""
 
-    async def place_for(self, conversation: Conversation) -> tuple[WarmPlan, WarmProcess]:
-        """A process with room for one more session; waits for one. Raises what opening it raises."""
+    async def acquire_process(self, conversation: Conversation) -> tuple[WarmPlan, WarmProcess]:
+        """Return a process with capacity for one more session; waits for one. Raises the errors of `open`."""
 
-    async def is_well(self, process: WarmProcess) -> bool: ...
+    async def is_responsive(self, process: WarmProcess) -> bool: ...
     def left(self, process: WarmProcess) -> None:
-        """The conversation has left this process."""
+        """The conversation no longer uses this process."""
 
 
 class Conversation:
-    """A conversation. It is in one session at a time: of a warm process, or stored and resumed headless.
+    """A conversation. It uses one session at a time: in a warm process, or a stored one resumed headless.
 
     `handover` is the earlier conversation as text, sent before each prompt until the new session has stored it.
     """
@@ -124,7 +124,7 @@ class Conversation:
         environ: Mapping[str, str] | None = None,
         is_reported: bool = False,
     ) -> None:
-        """`asks`: somebody answers permission requests. `is_reported`: the first session's plan was reported before."""
+        """`asks`: a callback answers permission requests. `is_reported`: the first plan was already reported."""
         self.options = options
         self.environ = environ
         self.asks = asks
@@ -135,44 +135,44 @@ class Conversation:
         self.session: AcpSession | None = None
         self.process: WarmProcess | None = None
         self._processes = processes
-        self._always = Always()
+        self._always = AllowAlways()
         self._claim = claim
         self._has_history = options.resume is not None
         self._is_headless = False
-        self._cut: list[Cut] = []
+        self._cut: list[CutTurn] = []
         self._repeated: str | None = None
-        """The prompt that the next attempt sends again: it is not handed over."""
+        """The prompt that the next attempt sends again; the handover leaves it out."""
         self._notices: list[tuple[Level, str, str]] = []
         self._ignored: tuple[WorkspaceItem, ...] = ()
         self._is_reported = is_reported
 
     async def begin(self) -> None:
-        """Open a session ahead of the first prompt. Should that fail, the first turn tries again and says why."""
+        """Open a session before the first prompt. If that fails, the first turn tries again and reports why."""
         if self._has_history:
             return
         try:
             self.session = await self._open_session()
         except Exception as error:
-            _log.warning("the session could not be opened ahead; the next turn tries again", error=error)
+            _log.warning("the session could not be opened early; the first turn tries again", error=error)
             await self.release_process()
 
     async def take(self) -> AcpSession | None:
-        """A session for the next prompt; None if the conversation goes on headless."""
+        """Return the session for the next prompt; None if the conversation continues headless."""
         if self._is_headless:
             return None
         self._check_handover()
         if self.session is not None and self.session.is_usable:
-            if not self.lease.is_dead and await self._processes.is_well(self.session.process):
+            if not self.lease.is_dead and await self._processes.is_responsive(self.session.process):
                 return self.session
             self.session.process.stop()
         if self._has_history or self._cut or self._has_begun():
-            return await self._go_on()
+            return await self._move()
         await self.release_process()
         self.session = await self._open_session()
         return self.session
 
     async def release_process(self) -> None:
-        """End the session's shells and leave the process; a session's memory is freed with the process."""
+        """End the session's shells and release the process."""
         import anyio
 
         session, self.session = self.session, None
@@ -195,16 +195,16 @@ class Conversation:
             await stop.end_found(lambda: shells.of(session.session_id), self.options.grace)
         shells.forget(session.session_id)
         if shells.strays():
-            # Nobody can say whose they are: they end with the process, which is kept for nobody else.
+            # Their chat is unknown, so they end with the process: no new chat may keep it alive.
             session.process.retiring = True
 
     def close(self) -> None:
-        """The conversation is over."""
+        """End the conversation: release the claim and the lease."""
         self.release_claim()
         self.lease.close()
 
     def release_claim(self) -> None:
-        """Hold the session no longer."""
+        """Let other runs use the session."""
         self._claim.release()
 
     async def set_model(self, model: str) -> None:
@@ -213,7 +213,7 @@ class Conversation:
             await self.session.set_model(model)
 
     async def set_mode(self, mode: Approval) -> None:
-        """Raises `GeminidsError` where the folder forbids it."""
+        """Change the approval mode; raises `GeminidsError` if the folder forbids it."""
         options = make_options(self.options, approval=mode)
         session = self.session
         if session is not None and session.is_usable:
@@ -224,41 +224,43 @@ class Conversation:
             if plan.key == session.process.plan.key:
                 await session.set_mode(plan.mode)
             else:
-                # Its rules are others: the conversation goes on in a process that has them.
+                # The new mode needs other rules: continue in a process that was started with them.
                 await self.release_process()
         self.options = options
         self.verdicts = msgspec.structs.replace(self.verdicts, approval=mode)
 
-    async def _go_on(self) -> AcpSession | None:
+    async def _move(self) -> AcpSession | None:
         """Move to a new session, or to headless, because the current one cannot be used or lacks the history."""
         level: Level = "info" if self.session is not None and self.session.process.alive else "warning"
         await self.release_process()
-        text = self._text_so_far() if self._processes.go_on == "handover" else None
-        if text is None:
+        handover = self._text_so_far() if self._processes.go_on == "handover" else None
+        if handover is None:
             self._is_headless = True
             self._notices.append(("warning", "lane", _GOES_HEADLESS))
             return None
         before = self.session_id
         self.session = await self._open_session()
-        self.handover, self._cut = text, []
-        why = f"the conversation of session {before} was handed over to session {self.session_id}"
-        self._notices.append((level, "lane", why))
+        self.handover, self._cut = handover, []
+        text = f"the conversation of session {before} was handed over to session {self.session_id}"
+        self._notices.append((level, "lane", text))
         return self.session
 
-    def goes_headless(self, refused: Refused) -> bool:
-        """Whether the conversation goes on headless, turn by turn, because the warm transport refused it."""
+    def switch_to_headless(self, refused: Refused) -> bool:
+        """Switch to headless because the warm transport refused the options; False if headless cannot either."""
         if self.environ is not None or not refused.headless_can:
-            # A headless run would have our own environment, not the one that the caller gave.
+            # A headless run would use our own environment, not the `environ` of the caller.
             return False
         self._is_headless = True
-        text = f"the headless transport is used, on which nobody is asked: {refused.failure.message}"
+        text = (
+            f"using the headless transport, where tools cannot ask for permission: {refused.failure.message}"
+        )
         self._notices.append(("warning", "lane", text))
         return True
 
     async def _open_session(self) -> AcpSession:
         import anyio
 
-        plan, process = await self._processes.place_for(self)
+        plan, process = await self._processes.acquire_process(self)
         self.process = process
         self.verdicts = plan.verdicts
         if not self._is_reported:
@@ -293,7 +295,7 @@ class Conversation:
             self._notices.append(("warning", "session_busy", error.message))
 
     def _has_begun(self) -> bool:
-        """A first turn that was cut off is in the session's file, with what it did."""
+        """Whether the session's file holds something, such as a first turn that was cut off."""
         return self.session is not None and self._text_so_far() is not None
 
     def _text_so_far(self) -> str | None:
@@ -307,7 +309,10 @@ class Conversation:
         )
 
     def _check_handover(self) -> None:
-        """After an error of the API, or a stop before any answer, the CLI forgets the prompt, and what came with it."""
+        """Stop sending the handover once the session has stored it.
+
+        After an API error, or a stop before any answer, the CLI drops the prompt and the handover with it.
+        """
         if self.handover and self.session_id is not None:
             from geminids.warm.handover import has_arrived
 
@@ -315,7 +320,7 @@ class Conversation:
                 self.handover = ""
 
     async def why_not_open(self, error: Exception) -> Ending:
-        """Why no session could be opened, by what the CLI answered or left behind."""
+        """Judge why no session could be opened, from the CLI's answer, stderr and exit code."""
         process = self.process
         if process is None:
             if isinstance(error, OSError):
@@ -324,16 +329,14 @@ class Conversation:
         if not process.alive:
             await process.gone()
         if isinstance(error, RpcFailed):
-            found = error.error
-            return judge_opening(
-                found.code, found.message, found.details, process.stderr_tail, process.exit_code
-            )
+            rpc = error.error
+            return judge_opening(rpc.code, rpc.message, rpc.details, process.stderr_tail, process.exit_code)
         return judge_opening(None, str(error) or None, None, process.stderr_tail, process.exit_code)
 
     def attempt_ended(
         self, prompt: str, facts: AttemptFacts, recorder: RunRecorder, *, repeats: bool
     ) -> None:
-        """An attempt is over. `repeats`: the same prompt is sent again, so what came of it need not be handed over."""
+        """Update the history after an attempt. `repeats`: the prompt is sent again, so do not hand it over."""
         ok = facts.ending.outcome == "success"
         self._repeated = prompt if repeats else None
         if ok:
@@ -343,18 +346,18 @@ class Conversation:
             return
         turns = () if repeats or not facts.was_sent else recorder.turns()
         if any(turn.text or turn.tools for turn in turns):
-            from geminids.warm.handover import Cut
+            from geminids.warm.handover import CutTurn
 
-            # Before that there is nothing to resume.
+            # Without text or tool calls there is nothing to resume.
             self.session_id = facts.session_id or self.session_id
             self._has_history = True
-            # The CLI takes back a turn that was stopped or failed; the model shall know of it all the same.
-            self._cut.append(Cut(prompt, turns, facts.ending.reason or facts.ending.outcome))
+            # The CLI removes a stopped or failed turn from its history: hand it over, so that the model knows it.
+            self._cut.append(CutTurn(prompt, turns, facts.ending.reason or facts.ending.outcome))
             if self.session is not None and self._processes.go_on == "handover":
                 self.session.broken = True
 
     def take_notices(self) -> Sequence[tuple[Level, str, str]]:
-        """Level, code and text of what is to be reported before the next prompt."""
+        """Return and clear the notices to emit before the next prompt: level, code and text."""
         notices, self._notices = self._notices, []
         ignored, self._ignored = self._ignored, ()
         return [*workspace_notices(ignored), *notices]

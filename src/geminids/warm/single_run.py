@@ -1,4 +1,4 @@
-"""A single run on the warm transport, with a process of its own: for runs in which somebody answers permissions."""
+"""A single run on the warm transport, in its own process: for runs with a permission callback."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ class SingleRun:
         self._tasks: TaskGroup | None = None
 
     def first(self, prompt: str, options: Options, resume_headless: ResumeHeadless) -> WarmAttempt | str:
-        """Spawn the process; returns why not if this run cannot have one. Raises `Refused` or OSError."""
-        why = why_not_warm(options)
-        if why is None and is_command(prompt) and not options.literal:
-            why = "commands are not run on the warm transport"
-        if why is not None:
-            return why
+        """Spawn the process; returns the reason if this run cannot be warm. Raises `Refused` or OSError."""
+        reason = why_not_warm(options)
+        if reason is None and is_command(prompt) and not options.literal:
+            reason = "the warm transport does not run CLI commands"
+        if reason is not None:
+            return reason
         self._conversation = conversation = Conversation(
             self, options, self._claim, self._lease, asks=True, is_reported=True
         )
@@ -103,7 +103,7 @@ class SingleRun:
         )
 
     def next(self, prompt: str, options: Options, resume_headless: ResumeHeadless) -> WarmAttempt:
-        """A further attempt of the same conversation."""
+        """Create a further attempt in the same conversation."""
         assert self._conversation is not None
         return WarmAttempt(
             self._conversation,
@@ -120,7 +120,7 @@ class SingleRun:
         self._conversation.attempt_ended(prompt, facts, self._recorder, repeats=repeats)
 
     async def open(self) -> None:
-        """Serve the process from now on."""
+        """Start to serve the process."""
         import anyio
 
         self._tasks = anyio.create_task_group()
@@ -128,7 +128,7 @@ class SingleRun:
         self._tasks.start_soon(self._processes[-1].serve)
 
     async def close(self) -> tuple[EndedProcess, ...]:
-        """End the process, and what it has started; returns what had to be terminated beside it."""
+        """End the process and everything that it started; returns the other processes that had to be ended."""
         import anyio
 
         try:
@@ -141,13 +141,13 @@ class SingleRun:
             if self._tasks is not None:
                 await self._tasks.__aexit__(None, None, None)
         return tuple(
-            one
+            ended
             for process in self._processes
-            for one in listed(process.ended, process.redactor)
-            if one.pid != process.pid
+            for ended in listed(process.ended, process.redactor)
+            if ended.pid != process.pid
         )
 
-    # What the conversation needs.
+    # Called by the conversation.
 
     def plan_for(self, options: Options, conversation: Conversation) -> WarmPlan:
         return self._write_plan(self._prepare(options))
@@ -160,7 +160,7 @@ class SingleRun:
         write(plan)
         return plan
 
-    async def place_for(self, conversation: Conversation) -> tuple[WarmPlan, WarmProcess]:
+    async def acquire_process(self, conversation: Conversation) -> tuple[WarmPlan, WarmProcess]:
         assert self._plan is not None and self._tasks is not None
         process = self._processes[-1]
         if not process.alive or self._lease.is_dead:
@@ -170,11 +170,11 @@ class SingleRun:
         conversation.process = process
         return self._plan, process
 
-    async def is_well(self, process: WarmProcess) -> bool:
+    async def is_responsive(self, process: WarmProcess) -> bool:
         return process.alive
 
     def left(self, process: WarmProcess) -> None:
-        """The process is ended with the run."""
+        """Nothing to do: the process ends with the run."""
 
     def _spawn(self, plan: WarmPlan) -> WarmProcess:
         options = self._conversation.options if self._conversation is not None else Options()

@@ -1,4 +1,4 @@
-"""What the owner tells of a run becomes its events and its result; where it tells no end, one is made."""
+"""Turn the owner's messages about a run into events and a result; make a result if the owner sends none."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ OWNER_GONE = Ending(
         kind="crashed",
         message=_OWNER_GONE,
         retryable=True,
-        hint="Run it again: a fresh owner is started.",
+        hint="Run it again: a new owner process is started.",
     ),
 )
 
 
 class Account:
-    """One run as it is told. `cold` says why it was never begun, and can be begun elsewhere."""
+    """One run, as the owner reports it. `cold`: why the owner did not start it; it can run elsewhere."""
 
     def __init__(self, recorder: RunRecorder) -> None:
         self._recorder = recorder
         self._before: list[Event] = []
-        """What came before the run had begun: forgotten where it begins elsewhere."""
+        """Events from before the start; dropped if the run starts elsewhere."""
         self.started: Started | None = None
         self.cold: str | None = None
         self.result: Result | None = None
@@ -43,7 +43,7 @@ class Account:
         return self.result is not None or self.cold is not None
 
     def take(self, told: Iterable[Told], *, stopped: bool) -> list[Event]:
-        """Take what was told; gives the events in it. `stopped` where the run was asked to end."""
+        """Process a message and return its events. `stopped`: the run was asked to end."""
         events: list[Event] = []
         for one in told:
             if isinstance(one, Cold):
@@ -75,7 +75,7 @@ class Account:
             self.result = recorder.result_of(last)
 
     def finish(self, ending: Ending, began: float) -> None:
-        """The end that the owner has not told."""
+        """Make the result that the owner did not send."""
         known, recorder = self.started, self._recorder
         if known is not None:
             recorder.run_id = known.run_id

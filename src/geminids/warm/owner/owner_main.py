@@ -1,4 +1,4 @@
-"""The pool's owner: a process that holds one pool and serves runs over its socket until nobody has come for a while."""
+"""The pool's owner: a process that holds one pool and serves runs over a socket until it has been idle."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ __all__ = ["Owner", "main"]
 
 _KEEP = 300.0
 _LOOK = 0.2
-# How long visitors may take to read their end; who has stopped reading must not keep it alive.
+# Seconds for clients to read their result; a client that stopped reading must not keep the owner alive.
 _PATIENCE = 15.0
 _SHORTEST = 0.1
 _LOG_LIMIT = 64 * 1024
 
 
 class Owner:
-    """Serves runs; `leave` when the last is over, `end` at once."""
+    """Serves runs. `leave` ends it after the last run, `end` at once."""
 
     def __init__(self, place: OwnerPlace, listener: socket.socket, lock: FileLock) -> None:
         self._place = place
@@ -51,7 +51,7 @@ class Owner:
         self.pool = Pool(idle=_KEEP)
 
     async def serve(self) -> None:
-        """Until it has ended; then nothing of it is left."""
+        """Serve until the end; then end all its processes."""
         import anyio
 
         self._over = anyio.Event()
@@ -70,7 +70,7 @@ class Owner:
             tasks.cancel_scope.cancel()
 
     def leave(self) -> None:
-        """Give up the place: another owner may have it now. The runs that go on are seen to their end."""
+        """Release the socket, so that another owner can start. Running runs are finished."""
         listener, self._listener = self._listener, None
         if listener is None:
             return
@@ -134,7 +134,7 @@ class Owner:
             except anyio.ClosedResourceError:
                 return
             except OSError:
-                await anyio.sleep(_LOOK)  # too many open files: the next round may be better
+                await anyio.sleep(_LOOK)  # too many open files: try again
                 continue
             if peer_of(sock).uid not in (os.getuid(), None):
                 sock.close()
@@ -149,7 +149,7 @@ class Owner:
         try:
             await visit.attend()
         except Exception as error:
-            _log(f"a visit failed: {_where(error)}")
+            _log(f"a connection failed: {_where(error)}")
         finally:
             self._visits.discard(visit)
             sock.close()
@@ -163,7 +163,7 @@ class Owner:
                 self.end()
 
     async def _tend(self) -> None:
-        """End when nobody has come for long enough, or nobody can come any more."""
+        """End after the idle time, or when no client can connect any more."""
         import anyio
 
         while True:
@@ -182,7 +182,7 @@ class Owner:
 
 
 def main() -> None:
-    """Take the place of the owner, or go where another has it."""
+    """Become the owner, or exit if there is one."""
     place = OwnerPlace(Places.of())
     place.check()
     lock = FileLock.take(place.lock)
@@ -190,7 +190,7 @@ def main() -> None:
         return
     if place.log.exists() and place.log.stat().st_size > _LOG_LIMIT:
         os.truncate(place.log, 0)
-    # Its clients hand their variables over, keys and all: they stay in its memory while their runs go on.
+    # Clients send their environment, with keys: it stays in our memory during their runs.
     protect_command()
     listener = place.listen()
     import anyio
@@ -212,12 +212,12 @@ def _umask() -> int:
 
 
 def _log(what: str) -> None:
-    """One line on stderr, which is our log: when, who, what; never what a run says."""
+    """Write one line to stderr, which is our log: time, pid, event; never the content of a run."""
     print(time.strftime("%Y-%m-%d %H:%M:%S"), f"owner {os.getpid()}", what, file=sys.stderr, flush=True)
 
 
 def _where(error: BaseException) -> str:
-    """An error without its message, which could hold anything."""
+    """The type and place of an error, without its message, which could hold secrets."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     trace = error.__traceback__

@@ -1,4 +1,4 @@
-"""A run as it is handed to the pool's owner: what only the client can know goes along, and what cannot go is told."""
+"""Encode a run for the pool's owner, with the client's folder, variables and umask."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ _FILE = "file:"
 
 
 def too_cold_for_owner(prompt: str, options: Options) -> str | None:
-    """Why such a run is not handed to the owner, in one sentence; None where it is."""
+    """Why the owner cannot serve such a run; None if it can."""
     if os.name == "nt":
         return "this system has no Unix sockets"
     if options.leftovers == "keep":
         return "what it leaves running would end with the pool's owner"
     if is_command(prompt) and not options.literal:
-        return "commands are not run on the warm lane"
+        return "the warm transport does not run CLI commands"
     return why_not_warm(options)
 
 

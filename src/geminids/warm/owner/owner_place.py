@@ -1,4 +1,4 @@
-"""Where the pool's owner is found: a socket in a folder that its user alone can enter, and who is behind it."""
+"""The socket of the pool's owner, in a folder that only its user can enter, and checks of the peer."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _SOL_LOCAL, _LOCAL_PEERCRED = 0, 1
 
 
 class Peer(msgspec.Struct, frozen=True):
-    """Who is at the other end; None is what the system does not tell."""
+    """The process at the other end; None for what the system does not report."""
 
     uid: int | None
     pid: int | None
 
 
 class OwnerPlace:
-    """The folder of the owner. Raises `GeminidsError` where nobody should trust it."""
+    """The folder of the owner. Raises `GeminidsError` if it is not safe."""
 
     def __init__(self, places: Places) -> None:
         self.folder = places.root / "warm"
@@ -40,7 +40,7 @@ class OwnerPlace:
         self.log = self.folder / "owner.log"
 
     def check(self) -> None:
-        """Make the folder where it is absent; it must be ours, and nobody else may enter it."""
+        """Create the folder if needed. It must be ours, and no other user may enter it."""
         if not hasattr(socket, "AF_UNIX"):
             raise GeminidsError("this system has no Unix sockets")
         try:
@@ -57,7 +57,7 @@ class OwnerPlace:
             os.chmod(self.folder, 0o700)
 
     def connect(self, timeout: float) -> socket.socket | None:
-        """A connection to whoever listens; None where nobody does. Raises `GeminidsError` for a stranger."""
+        """Connect to the owner; None if none listens. Raises `GeminidsError` for a process of another user."""
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             sock.settimeout(timeout)
@@ -97,7 +97,7 @@ class OwnerPlace:
 
     @contextmanager
     def _name(self, path: Path) -> Iterator[str]:
-        """The path, or a shorter one to the same place: the address of a socket has little room."""
+        """The path, or a shorter one to the same socket: socket addresses are limited in length."""
         if len(os.fsencode(path)) <= _LONGEST:
             yield str(path)
             return
@@ -113,7 +113,7 @@ class OwnerPlace:
 
 
 def peer_of(sock: socket.socket) -> Peer:
-    """Who is at the other end, as the system knows it."""
+    """The process at the other end, as the system reports it."""
     if hasattr(socket, "SO_PEERCRED"):
         raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         pid, uid, _ = struct.unpack("3i", raw)

@@ -1,4 +1,4 @@
-"""The way to the pool's owner: greet who listens, tell another version to make way, start one where there is none."""
+"""Connect to the pool's owner: start one if there is none, and replace one of another version."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ __all__ = ["Link", "find_owner", "our_hello", "reach_owner", "start_owner"]
 
 _log = get_logger("warm")
 
-# How long a live owner may take to greet, and a new one to be there; beyond that a run is better off without.
+# Seconds for an owner to greet, and for a new one to start; after that the run does without the owner.
 _GREETING = 3.0
 _START = 10.0
 _PAUSE = 0.01
 _LONGEST = 4096
 _STARTS = 3
-# What a Python needs to run; all else that a run needs comes with its order.
+# The variables that Python needs; each order brings those of its run.
 _KEPT = ("PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "LANG", "TZ", "VIRTUAL_ENV")
 _KEPT_BEGINS = ("LC_", "PYTHON", "XDG_", "GEMINI_CLI_GEMINIDS_")
 
@@ -42,7 +42,7 @@ class Link(msgspec.Struct, frozen=True):
 
     @property
     def is_ours(self) -> bool:
-        """Whether it is of this very version: no other understands what we say."""
+        """Whether the owner has our version: no other version understands our messages."""
         ours = our_hello()
         return (self.hello.protocol, self.hello.version) == (ours.protocol, ours.version)
 
@@ -57,7 +57,7 @@ def our_hello() -> Hello:
 
 
 def find_owner(place: OwnerPlace, timeout: float = _GREETING) -> Link | None:
-    """The owner that listens, greeted; None where there is none. Raises `GeminidsError` where it is not to be used."""
+    """Connect to the running owner; None if there is none. Raises `GeminidsError` if it cannot be used."""
     sock = place.connect(timeout)
     if sock is None:
         return None
@@ -75,7 +75,7 @@ def find_owner(place: OwnerPlace, timeout: float = _GREETING) -> Link | None:
         sock.close()
         if line:
             raise GeminidsError(f"what listens at {place.socket} is no pool's owner")
-        return None  # it ended at this very moment
+        return None  # it has just ended
     return Link(sock, hello, peer_of(sock).pid or hello.pid)
 
 
@@ -90,7 +90,7 @@ def _first_line(sock: socket.socket) -> bytes:
 
 
 def reach_owner(places: Places) -> Link:
-    """An owner of this version, started where there is none; raises `GeminidsError` where that cannot be."""
+    """Connect to an owner of this version, and start one if needed; raises `GeminidsError`."""
     place = OwnerPlace(places)
     place.check()
     until = time.monotonic() + _START
@@ -102,7 +102,7 @@ def reach_owner(places: Places) -> Link:
                 return link
             if link is not None:
                 _make_way(link)
-            # One that has ended already found another that was first, or could not work here.
+            # If it has already ended, another owner was first, or it cannot run here.
             if not started or (started[-1].poll() is not None and len(started) < _STARTS):
                 started.append(start_owner(place, places))
             time.sleep(_PAUSE)
@@ -113,7 +113,7 @@ def reach_owner(places: Places) -> Link:
 
 
 def _make_way(link: Link) -> None:
-    """Tell an owner of another version to end with its runs; it gives up its place at once."""
+    """Ask an owner of another version to release the socket now and to end after its runs."""
     try:
         link.sock.sendall(as_line(Leave()))
         link.sock.recv(1)  # it closes
@@ -123,7 +123,7 @@ def _make_way(link: Link) -> None:
 
 
 def start_owner(place: OwnerPlace, places: Places) -> subprocess.Popen[bytes]:
-    """Start an owner that outlives us, with nothing of our terminal; raises `GeminidsError`."""
+    """Start an owner that outlives us, detached from our terminal; raises `GeminidsError`."""
     try:
         with open(os.open(place.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "wb") as log:
             started = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""A run that the pool's owner serves, held by its client as any other run; headless where the owner cannot serve it."""
+"""A run that the pool's owner serves, with the interface of other runs; headless if the owner cannot serve it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ __all__ = ["RemoteRun"]
 _log = get_logger("warm")
 
 _READ_SIZE = 256 * 1024
-# So much longer than its grace the owner may take to end a run, and so long when it was asked again.
+# Seconds beyond the grace period for the owner to end a run, and after a second stop.
 _SLACK = 5.0
 _HURRY = 3.0
 _NEVER = float("inf")
@@ -71,7 +71,7 @@ class RemoteRun(EventStream):
         self._changed: anyio.Event | None = None
 
     def launch(self) -> None:
-        """Hand the run to the owner, which is started where there is none; else spawn the CLI ourselves."""
+        """Send the run to the owner, which is started if needed; otherwise spawn the CLI ourselves."""
         if self._launched:
             return
         self._launched = True
@@ -81,7 +81,7 @@ class RemoteRun(EventStream):
             self._go_headless(why)
 
     def _hand_over(self) -> str | None:
-        """Send the order to the owner; says why that cannot be."""
+        """Send the order to the owner; returns the reason if that fails."""
         try:
             order = make_order(self._prompt, self.options, self._keep, self._on_permission is not None)
             line = as_line(order)
@@ -93,7 +93,7 @@ class RemoteRun(EventStream):
         except GeminidsError as error:
             return error.message if error.hint is None else f"{error.message}. {error.hint}"
         except OSError as error:
-            return f"the pool's owner cannot be spoken to: {error.strerror or 'no answer'}"
+            return f"cannot communicate with the pool's owner: {error.strerror or 'no answer'}"
         return None
 
     def _go_headless(self, why: str) -> None:
@@ -105,7 +105,7 @@ class RemoteRun(EventStream):
         self._hang_up()
         options = self.options
         gone = time.monotonic() - self._began
-        if options.timeout is not None and gone > 1:  # else it is not worth a number that nobody has said
+        if options.timeout is not None and gone > 1:  # for less, keep the number that the user gave
             options = msgspec.structs.replace(options, timeout=max(options.timeout - gone, 0.001))
         notice: tuple[Level, str, str] = ("warning", "lane", f"not a warm run: {why}")
         make_warm = None if self._on_permission is None else partial(SingleRun, self._on_permission)
@@ -114,14 +114,14 @@ class RemoteRun(EventStream):
 
     @property
     def result(self) -> Result:
-        """How the run ended; raises `GeminidsError` while it goes on."""
+        """The result of the run; raises `GeminidsError` before its end."""
         if self._run is not None:
             return self._run.result
         self._result = self._account.result
         return super().result
 
     def stop(self, reason: str = BY_CALLER) -> None:
-        """Ask the run to end; asked again, it is ended at once. The events say when it has."""
+        """Stop the run; a second call skips the grace period. The events show when it has ended."""
         self._ask_to_stop(Stop(reason=reason))
 
     def _ask_to_stop(self, stop: Stop) -> None:
@@ -136,7 +136,7 @@ class RemoteRun(EventStream):
             self._changed.set()
 
     def _say(self, message: msgspec.Struct) -> None:
-        """Tell the owner: a few bytes, which fit into any socket that somebody reads."""
+        """Send a message to the owner: a few bytes, which fit into the socket buffer."""
         if self._link is not None:
             try:
                 self._link.sock.send(as_line(message))
@@ -165,10 +165,10 @@ class RemoteRun(EventStream):
         finally:
             await self._tasks.__aexit__(None, None, None)
 
-    # What the owner says.
+    # Messages of the owner.
 
     async def _drive(self) -> None:
-        """See it through, whatever becomes of the consumer: leaving the block asks it to stop."""
+        """Run to the end, also if the consumer is cancelled: leaving the block stops the run."""
         import anyio
 
         assert self._done is not None
@@ -212,14 +212,14 @@ class RemoteRun(EventStream):
             self._go_headless(account.cold or "the pool's owner ended before the run had begun")
 
     async def _hear(self, tasks: TaskGroup) -> None:
-        """Read until the run is over, or the owner says nothing more."""
+        """Read until the run is over or the owner closes the connection."""
         while not self._account.over and (chunk := await self._read()):
             told = told_in(self._framer.feed(chunk))
             for event in self._account.take(told, stopped=bool(self._stops)):
                 if isinstance(event, PermissionAsked) and self._on_permission is not None:
                     tasks.start_soon(self._answer, event, self._on_permission)
                 elif isinstance(event, PermissionDecided) and event.id in self._asked:
-                    self._asked.pop(event.id).cancel()  # whoever was asked need not think any longer
+                    self._asked.pop(event.id).cancel()  # the callback is no longer needed
 
     async def _read(self) -> bytes:
         import anyio
@@ -242,7 +242,7 @@ class RemoteRun(EventStream):
             self._say(Answer(id=asked.id, decision=said.decision, by=said.by, reason=said.reason))
 
     async def _watch_clocks(self, scope: anyio.CancelScope) -> None:
-        """The whole time of the run, and how long the owner may take to end it."""
+        """Enforce the timeout of the run, and the time that the owner has to end it."""
         import anyio
 
         timeout = self.options.timeout
@@ -265,7 +265,7 @@ class RemoteRun(EventStream):
 
 
 async def _decided(ask: OnPermission, asked: PermissionAsked) -> Said:
-    """What was answered; a callback that fails, or says something else, is a no."""
+    """The answer of the callback; a failure or an invalid answer means deny."""
     try:
         found: Any = ask(asked)
         if inspect.isawaitable(found):
@@ -277,4 +277,4 @@ async def _decided(ask: OnPermission, asked: PermissionAsked) -> Said:
         return found
     if found in get_args(Choice):
         return Said(found)
-    return Said("deny", "callback", f"the callback answered {found!r}: no allow, allow_always or deny")
+    return Said("deny", "callback", f"the callback returned {found!r}; expected allow, allow_always or deny")

@@ -1,4 +1,4 @@
-"""One visit to the pool's owner: a greeting, then a run with its events and answers, or a question about the owner."""
+"""One connection to the pool's owner: a greeting, then a run with its events and answers, or a status request."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ if TYPE_CHECKING:
 
 __all__ = ["Host", "Visit"]
 
-# A client says at once who it is and what it wants.
+# Seconds for a client to send its greeting and its request.
 _GREETING = 5.0
-# Where all warm processes are taken, a run is better off without one.
+# Seconds to wait for a warm process; after that the client runs the CLI itself.
 _OPENING = 20.0
 _READ_SIZE = 256 * 1024
-_GONE = "interrupted: whoever wanted it has gone"
+_GONE = "interrupted: the client disconnected"
 _ENDS = "interrupted: the pool's owner was ended"
 
 
 class Host(Protocol):
-    """What a visit needs of the owner."""
+    """The interface of the owner that a connection uses."""
 
     pool: Pool
     umask: int
@@ -88,11 +88,11 @@ class Visit:
             await self._look(wanted)
 
     def owner_ends(self) -> None:
-        """The owner is told to end: what goes on here is ended."""
+        """The owner ends: stop the run of this connection."""
         self._stop(_ENDS)
 
     async def _greeted(self) -> bool:
-        """Greet, and see whether it is one of ours: what another version wants is not understood, but for `Leave`."""
+        """Exchange greetings and check the version: of another version, only `Leave` is understood."""
         ours = our_hello()
         await self._send(as_line(ours))
         line = await self._line()
@@ -159,13 +159,13 @@ class Visit:
         try:
             while (batch := await sending.next_batch()) is not None:
                 if isinstance(batch[-1], Finished):
-                    await chat.close()  # first: nothing is left of a run that has told its end
+                    await chat.close()  # before the result is sent: then nothing of the run is left
                 await self._send(b"".join(encode_event(event) + b"\n" for event in batch))
         except OSError:
             sending.stop(_GONE)
 
     async def _listen(self) -> None:
-        """What the client says meanwhile. Its silence for ever is its end, and that of the run."""
+        """Handle messages of the client. If it disconnects, stop the run."""
         try:
             while (said := await self._next()) is not None:
                 if isinstance(said, Answer):
@@ -187,7 +187,7 @@ class Visit:
             self._opening.cancel()
 
     async def _ask(self, asked: PermissionAsked) -> Said:
-        """The client was told that it is asked: its events say so."""
+        """Wait for the client's answer: the client got the request as an event."""
         import anyio
 
         arrived, answers = anyio.Event(), list[Answer]()
@@ -201,7 +201,7 @@ class Visit:
     # Lines.
 
     async def _next(self) -> Asked | None:
-        """The next thing that the client says; None where it has gone. Raises `msgspec.DecodeError`."""
+        """The next message of the client; None if it disconnected. Raises `msgspec.DecodeError`."""
         while not self._heard:
             chunk = await self._read()
             if not chunk:
@@ -210,7 +210,7 @@ class Visit:
         return self._heard.popleft()
 
     async def _line(self) -> bytes:
-        """The next line; what comes after it is left in the socket."""
+        """Read the next line; later data stays in the socket."""
         line = b""
         while not line.endswith(b"\n"):
             peek = await self._read(socket.MSG_PEEK)

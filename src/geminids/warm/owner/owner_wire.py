@@ -1,4 +1,4 @@
-"""What a client and the pool's owner say to each other: lines of JSON, a greeting first, one run a connection.
+"""The messages between a client and the pool's owner: lines of JSON, a greeting first, one run a connection.
 
 `Hello` and `Leave` never change: by them two versions of this package tell each other apart.
 """
@@ -40,7 +40,7 @@ class _Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag=
 
 
 class Hello(_Message, frozen=True, kw_only=True):
-    """Both sides begin with it; whoever is of another version is sent nothing else but `Leave`."""
+    """The first message of both sides. A peer of another version is sent only `Leave`."""
 
     protocol: int
     version: str
@@ -49,11 +49,11 @@ class Hello(_Message, frozen=True, kw_only=True):
 
 
 class Leave(_Message, frozen=True, kw_only=True):
-    """Take no new runs, make way for another owner, and end when the runs that go on are over."""
+    """Accept no new runs, release the socket for another owner, and end after the last run."""
 
 
 class Order(_Message, frozen=True, kw_only=True):
-    """A run. `environ` and `umask` are the client's; `asks` where somebody answers when the agent asks."""
+    """A run. `environ` and `umask` are the client's; `asks`: the client answers permission requests."""
 
     prompt: str
     options: Options
@@ -61,11 +61,11 @@ class Order(_Message, frozen=True, kw_only=True):
     umask: int
     asks: bool
     keep: float
-    """For how many seconds the owner shall wait for the next run."""
+    """Seconds that the owner waits for the next run."""
 
 
 class Answer(_Message, frozen=True, kw_only=True):
-    """What somebody has decided."""
+    """The answer to a permission request."""
 
     id: str
     decision: Choice
@@ -74,14 +74,14 @@ class Answer(_Message, frozen=True, kw_only=True):
 
 
 class Stop(_Message, frozen=True, kw_only=True):
-    """End the run; said again, at once."""
+    """Stop the run; a second one skips the grace period."""
 
     reason: str
     by_deadline: bool = False
 
 
 class Look(_Message, frozen=True, kw_only=True):
-    """How is it?"""
+    """Request the status of the owner."""
 
 
 class End(_Message, frozen=True, kw_only=True):
@@ -89,13 +89,13 @@ class End(_Message, frozen=True, kw_only=True):
 
 
 class Cold(_Message, frozen=True, kw_only=True):
-    """The run cannot be served here, and nothing of it was begun."""
+    """The owner cannot serve the run and did not start it."""
 
     why: str
 
 
 class Process(msgspec.Struct, frozen=True, kw_only=True):
-    """A warm process as `geminids warm status` tells it."""
+    """A warm process as `geminids warm status` shows it."""
 
     pid: int
     version: str | None
@@ -107,7 +107,7 @@ class Process(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OwnerStatus(_Message, frozen=True, kw_only=True, tag="status"):
-    """The owner: since when (seconds of the epoch), how many runs go on, and how long it waits for the next."""
+    """The owner: its start (Unix time), its running runs, and how long it waits for the next."""
 
     pid: int
     version: str
@@ -119,7 +119,7 @@ class OwnerStatus(_Message, frozen=True, kw_only=True, tag="status"):
 
 
 class Ended(_Message, frozen=True, kw_only=True):
-    """The owner ends: what it ends with it."""
+    """The owner ends, with these runs and processes."""
 
     pid: int
     runs: int
@@ -136,12 +136,12 @@ _told: msgspec.json.Decoder[Told] = msgspec.json.Decoder(Told)
 
 
 def as_line(message: msgspec.Struct) -> bytes:
-    """A message as its line; raises UnicodeEncodeError for text that is none."""
+    """Encode a message as a line; raises UnicodeEncodeError for invalid text."""
     return _encoder.encode(message) + b"\n"
 
 
 def greeting_of(line: bytes) -> Hello | None:
-    """The greeting; None for anything else."""
+    """Decode a greeting; None for anything else."""
     try:
         return _greeting.decode(line)
     except msgspec.DecodeError:
@@ -149,7 +149,7 @@ def greeting_of(line: bytes) -> Hello | None:
 
 
 def leaves(line: bytes) -> bool:
-    """Whether another version of this package asks us to make way."""
+    """Whether another version of this package asks us to leave."""
     try:
         return isinstance(_asked.decode(line), Leave)
     except msgspec.DecodeError:
@@ -157,10 +157,10 @@ def leaves(line: bytes) -> bool:
 
 
 def asked_in(block: bytes) -> list[Asked]:
-    """What a client says; raises `msgspec.DecodeError`."""
+    """Decode a message of a client; raises `msgspec.DecodeError`."""
     return _asked.decode_lines(block)
 
 
 def told_in(block: bytes) -> list[Told]:
-    """What the owner says; raises `msgspec.DecodeError`."""
+    """Decode a message of the owner; raises `msgspec.DecodeError`."""
     return _told.decode_lines(block)

@@ -1,1 +1,1 @@
-"""Permissions that the agent asks for, and who decides."""
+"""Permission requests of the agent, and their decisions."""

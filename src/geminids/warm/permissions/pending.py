@@ -1,4 +1,4 @@
-"""The permissions that the agent asks for in one turn. Each is answered once."""
+"""The open permission requests of one turn. Each is answered exactly once."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from geminids.events.translate.acp import AcpTranslator, unified
 from geminids.gemini.protocol.acp.messages import Note, Permission, ToolCall
 from geminids.redact import Redactor
 from geminids.run.recorder import RunRecorder
-from geminids.warm.allow_always import Always
-from geminids.warm.permissions.decide import Desk, Said
+from geminids.warm.allow_always import AllowAlways
+from geminids.warm.permissions.decide import PermissionDecider, Said
 from geminids.warm.session import AcpSession
 
-__all__ = ["OpenAsks", "asked_of", "option_of"]
+__all__ = ["PendingPermissions", "find_option", "make_asked"]
 
 _STOPPED = "the turn was stopped before anybody answered"
 
 
-class OpenAsks:
-    """Keeps what was asked until it is answered. `began` is told of a command that may run now."""
+class PendingPermissions:
+    """Holds permission requests until they are answered. Calls `on_shell_start` when a command may run."""
 
     def __init__(
         self,
         session: AcpSession,
-        desk: Desk,
+        decider: PermissionDecider,
         updates: AcpTranslator,
         recorder: RunRecorder,
-        began: Callable[[str], None],
+        on_shell_start: Callable[[str], None],
     ) -> None:
         self._session = session
-        self._desk = desk
+        self._decider = decider
         self._updates = updates
         self._recorder = recorder
-        self._began = began
+        self._on_shell_start = on_shell_start
         self._open: dict[str, tuple[Note, PermissionAsked, float]] = {}
 
     def __bool__(self) -> bool:
@@ -48,54 +48,54 @@ class OpenAsks:
 
     @property
     def oldest(self) -> tuple[PermissionAsked, float] | None:
-        """What has been waited for longest, and since when (monotonic)."""
+        """The request that has been open longest, and its start time (monotonic)."""
         return next(((asked, began) for _, asked, began in self._open.values()), None)
 
-    def take(self, ask: Note) -> tuple[PermissionAsked, list[Event]]:
-        """The agent asks: what it wants, and the events that say so."""
-        assert ask.permission is not None
-        started, events = self._updates.asked(ask.permission.tool_call)
-        asked = asked_of(
-            ask.permission, started, self._recorder, self._session.cwd, self._session.process.redactor
+    def add(self, request: Note) -> tuple[PermissionAsked, list[Event]]:
+        """Add a request of the agent; returns its event, and all events to emit."""
+        assert request.permission is not None
+        started, events = self._updates.asked(request.permission.tool_call)
+        asked = make_asked(
+            request.permission, started, self._recorder, self._session.cwd, self._session.process.redactor
         )
-        self._open[asked.id] = (ask, asked, time.monotonic())
+        self._open[asked.id] = (request, asked, time.monotonic())
         return asked, [*events, asked]
 
     async def decide(self, asked: PermissionAsked, add: Callable[[list[Event]], None]) -> None:
-        """Have it decided, and answer."""
-        decided = await self._desk.decide(asked)
-        ask, _, _ = self._open.pop(asked.id, (None, None, None))
-        if ask is None or ask.permission is None:
-            return  # the turn was stopped meanwhile: that was the answer
-        option = option_of(ask.permission, yes=decided.decision != "deny")
+        """Decide the request and answer the CLI."""
+        decided = await self._decider.decide(asked)
+        request, _, _ = self._open.pop(asked.id, (None, None, None))
+        if request is None or request.permission is None:
+            return  # the turn was stopped meanwhile, and `cancel` has answered
+        option = find_option(request.permission, yes=decided.decision != "deny")
         events: list[Event] = [decided]
         if decided.decision == "deny" or option is None:
             events += self._updates.refused(asked.id, decided.reason or f"denied by the {decided.by}")
         else:
             self._updates.allowed(asked.id)
             if asked.command is not None:
-                self._began(asked.id)
-        # First the answer: the tool need not wait for whoever reads the events.
-        self._session.process.connection.answer(ask, option)
+                self._on_shell_start(asked.id)
+        # Answer first: the tool does not wait for consumers of the events.
+        self._session.process.connection.answer(request, option)
         add(events)
 
-    def leave(self, reason: str | None, add: Callable[[list[Event]], None]) -> None:
-        """Nobody's answer is waited for any longer."""
-        for ask, asked, began in list(self._open.values()):
-            decided = self._desk.note(asked, Said("deny", "cancel", reason), began)
-            self._session.process.connection.answer(ask, None)
+    def cancel(self, reason: str | None, add: Callable[[list[Event]], None]) -> None:
+        """Deny all open requests, because the turn ends."""
+        for request, asked, began in list(self._open.values()):
+            decided = self._decider.record(asked, Said("deny", "cancel", reason), began)
+            self._session.process.connection.answer(request, None)
             add([decided, *self._updates.refused(asked.id, _STOPPED)])
         self._open.clear()
 
 
 _SHELL = "run_shell_command"
-_NOT_ALL = "(the CLI tells no more of it: there may be other addresses behind)"
+_TRUNCATED = "(cut off by the CLI: more addresses may follow)"
 
 
-def asked_of(
+def make_asked(
     permission: Permission, started: ToolStarted, recorder: RunRecorder, cwd: str, redactor: Redactor
 ) -> PermissionAsked:
-    """The event for a request of the agent's."""
+    """Build the event for a permission request."""
     call, clean = permission.tool_call, redactor.text
     is_shell = started.name == _SHELL
     changes = tuple(
@@ -103,8 +103,8 @@ def asked_of(
         for path, old, new in call.diffs
     )
     folder = _folder(call, cwd) if is_shell else cwd
-    # What the CLI adds to a shell command names the folder of its own process, where nothing runs.
-    is_told = call.text is not None and not changes and (folder is None or not is_shell)
+    # For a shell command the CLI adds the folder of its own process, which is not where the command runs.
+    has_details = call.text is not None and not changes and (folder is None or not is_shell)
     asked = PermissionAsked(
         at=started.at,
         seq=recorder.next(),
@@ -115,31 +115,31 @@ def asked_of(
         kind=started.kind,
         title=started.title,
         command=clean(call.title or "") if is_shell else None,
-        details=clean(call.text or "") if is_told else _cut(call, started, redactor),
+        details=clean(call.text or "") if has_details else _truncated_title(call, started, redactor),
         cwd=clean(folder) if folder is not None else None,
         changes=changes,
         paths=started.paths,
     )
-    meaning = Always.meaning(asked)
+    meaning = AllowAlways.meaning(asked)
     options = asked.options if meaning else ("allow", "deny")
     return msgspec.structs.replace(asked, always=meaning, options=options)
 
 
-def option_of(permission: Permission, *, yes: bool) -> str | None:
-    """The CLI's own word for a yes to this call alone, or for a no."""
+def find_option(permission: Permission, *, yes: bool) -> str | None:
+    """The id of the CLI's option that allows this call once, or rejects it."""
     kind = "allow_once" if yes else "reject_once"
-    return next((one.option_id for one in permission.options if one.kind == kind), None)
+    return next((option.option_id for option in permission.options if option.kind == kind), None)
 
 
-def _cut(call: ToolCall, started: ToolStarted, redactor: Redactor) -> str | None:
-    """A prompt with addresses, of which the CLI tells the first 97 characters and nobody the rest."""
+def _truncated_title(call: ToolCall, started: ToolStarted, redactor: Redactor) -> str | None:
+    """The title of a web fetch, if the CLI cut it: it reports only the first 97 characters of the prompt."""
     title = call.title or ""
     is_cut = started.kind == "fetch" and title.endswith('..."')
-    return f"{redactor.text(title)} {_NOT_ALL}" if is_cut else None
+    return f"{redactor.text(title)} {_TRUNCATED}" if is_cut else None
 
 
 def _folder(call: ToolCall, cwd: str) -> str | None:
-    """Where a command would run: the model may name another folder than the chat's; None where nobody can tell."""
+    """The folder in which a command would run: the model may name another one. None if that is ambiguous."""
     named = [os.path.normpath(os.path.join(cwd, folder)) for folder in call.folders]
     if len(named) > 1:
         named = [folder for folder in named if os.path.isdir(folder)]
