@@ -141,14 +141,14 @@ def open_run(
     dataclass type: `result.value` is then of that type.
     """
     given = fields.pop("schema", options.schema if isinstance(options, Options) else None)
-    wanted, fields["schema"] = schema_option(given)
+    schema, fields["schema"] = schema_option(given)
     return Run(
         prompt,
         make_options(options, **fields),
         on_line=on_line,
         make_warm=_warm_run(on_permission),
         budgets=() if budget is None else (budget,),
-        wanted=wanted,
+        schema=schema,
     )
 
 

@@ -46,7 +46,7 @@ def say_refused(refused: Refused) -> int:
 def _first_attempt(prompt: str, options: Options) -> tuple[str, Options]:
     """What the first attempt sends, and the options that it gets."""
     from geminids.run.retry import Retries
-    from geminids.run.schema.answer_schema import wanted_of
+    from geminids.run.schema.answer_schema import answer_schema_of
 
-    wanted = wanted_of(options.schema) if options.schema is not None else None
-    return Retries(prompt, options, wanted).prompt, with_one_try_per_request(options)
+    schema = answer_schema_of(options.schema) if options.schema is not None else None
+    return Retries(prompt, options, schema).prompt, with_one_try_per_request(options)

@@ -11,7 +11,7 @@ import msgspec
 from geminids.errors import OptionsError
 from geminids.log import get_logger
 
-__all__ = ["Wanted", "schema_option", "wanted_of"]
+__all__ = ["AnswerSchema", "answer_schema_of", "schema_option"]
 
 _log = get_logger("run")
 
@@ -19,7 +19,7 @@ _LONGEST = 200_000
 _MOST_HOPS = 100
 
 
-class Wanted(msgspec.Struct, frozen=True):
+class AnswerSchema(msgspec.Struct, frozen=True):
     """A schema as text that can be stored and sent; `type` turns a value into the caller's own, where there is one."""
 
     text: str
@@ -54,7 +54,7 @@ class Wanted(msgspec.Struct, frozen=True):
             raise ValueError(str(error)) from None
 
 
-def wanted_of(given: Any) -> Wanted:
+def answer_schema_of(given: Any) -> AnswerSchema:
     """A schema that was given as JSON text, a mapping, or a type; raises `OptionsError` where it is none."""
     if isinstance(given, str):
         try:
@@ -63,21 +63,21 @@ def wanted_of(given: Any) -> Wanted:
             raise _refused(f"is not JSON: {error}") from None
         except RecursionError:
             raise _refused("is nested too deeply") from None
-        made = Wanted(_text(schema))
+        made = AnswerSchema(_text(schema))
     elif isinstance(given, (Mapping, bool)):
-        made = Wanted(_text(dict(given) if isinstance(given, Mapping) else given))
+        made = AnswerSchema(_text(dict(given) if isinstance(given, Mapping) else given))
     else:
         schema, by_pydantic = _schema_of(given)
-        made = Wanted(_text(schema), given, by_pydantic)
+        made = AnswerSchema(_text(schema), given, by_pydantic)
     _check(made.schema)
     return made
 
 
-def schema_option(given: Any) -> tuple[Wanted | None, str | None]:
+def schema_option(given: Any) -> tuple[AnswerSchema | None, str | None]:
     """The schema of an answer and its text, which is what `Options.schema` holds."""
     if given is None:
         return None, None
-    wanted = wanted_of(given)
+    wanted = answer_schema_of(given)
     return wanted, wanted.text
 
 
