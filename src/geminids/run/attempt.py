@@ -1,4 +1,4 @@
-"""One attempt of a run: the interface of both transports, and the facts that an attempt ends with."""
+"""One attempt of a run: the interface of both transports, and the facts at its end."""
 
 from __future__ import annotations
 
@@ -44,7 +44,10 @@ class AttemptFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Attempt(Protocol):
-    """One attempt on one transport. `start` is synchronous, so that the CLI loads while Python still imports."""
+    """One attempt on one transport.
+
+    `start` is synchronous, so that the CLI loads while Python still imports.
+    """
 
     @property
     def pid(self) -> int | None: ...
@@ -58,7 +61,10 @@ class Attempt(Protocol):
         """Spawn the CLI if the attempt needs a new process; raises OSError."""
 
     async def drive(self) -> None:
-        """Run the attempt to its end. Afterwards none of its processes runs, except those kept on purpose."""
+        """Run the attempt to its end.
+
+        Afterwards none of its processes runs, except those kept on purpose.
+        """
 
     def stop(self, reason: StopReason) -> None:
         """Stop the attempt; a second call with kind `caller` skips the grace period."""
@@ -71,7 +77,7 @@ _CODE = "workspace"
 
 
 def workspace_notices(ignored: Sequence[Found]) -> Iterator[tuple[Level, str, str]]:
-    """Level, code and text for what this run ignores in an untrusted folder: a summary, then each item.
+    """Notices about what this run ignores in an untrusted folder: a summary, then each item.
 
     An `.env` file that does not mention Gemini gets no summary.
     """

@@ -25,11 +25,12 @@ if TYPE_CHECKING:
 
 __all__ = ["GatewayEvents", "ending_of"]
 
-# How long the end of a run waits for its requests to end. A closed connection ends its request at once.
+# How long the end of a run waits for its requests to end. A closed connection ends its request at
+# once.
 _SETTLE = 1.0
-# A filter of the API ended the answer or refused the prompt: the same request would probably be filtered again.
-# The names are from `FinishReason` and `BlockedReason` in the CLI's SDK. The CLI treats OTHER as a filter too
-# (geminiChat.ts).
+# A filter of the API ended the answer or refused the prompt: the same request would probably be
+# filtered again. The names are from `FinishReason` and `BlockedReason` in the CLI's SDK. The CLI
+# treats OTHER as a filter too (geminiChat.ts).
 _FILTERS = (
     "SAFETY",
     "PROHIBITED_CONTENT",
@@ -53,11 +54,13 @@ _KINDS: dict[str, FailureKind] = {
 
 
 class GatewayEvents:
-    """Reads the gateway's messages during one attempt or turn. Passes events to `put`; calls `halt` when the gateway
-    stops the run.
+    """Reads the gateway's messages during one attempt or turn.
 
-    `halted` is the reason for that. `faults` are the failed requests, newest last. `finish_reason` is the API's reason
-    to end the last answer of the main conversation; None if the answer was interrupted before the API gave one.
+    Passes events to `put`; calls `halt` when the gateway stops the run.
+
+    `halted` is the reason for that. `faults` are the failed requests, newest last. `finish_reason`
+    is the API's reason to end the last answer of the main conversation; None if the answer was
+    interrupted before the API gave one.
     """
 
     def __init__(
@@ -123,7 +126,7 @@ class GatewayEvents:
             self._halt(self.halted)
 
     async def settle(self) -> None:
-        """Wait up to a second for requests whose client has gone: their cost is known only when they end.
+        """Wait up to a second for requests whose client has gone, to learn their cost.
 
         Call it while `watch` runs, which is the only reader of the mailbox.
         """
@@ -147,8 +150,9 @@ class GatewayEvents:
             self._put([self._unended(request) for request in unended])
 
     def explain(self, ending: Ending, *, answer: str) -> Ending:
-        """Add what the CLI does not report: it calls every broken connection `fetch failed`, it calls a prompt that was
-        blocked after a tool call a success, and on the warm transport a filtered answer looks like an empty one."""
+        """Add what the CLI does not report: it calls every broken connection `fetch failed`, it
+        calls a prompt that was blocked after a tool call a success, and on the warm transport a
+        filtered answer looks like an empty one."""
         failure = ending.failure
         is_empty = (
             failure.kind == "blocked" if failure else ending.outcome == "success" and not answer.strip()
@@ -235,7 +239,7 @@ class GatewayEvents:
         )
 
     def _turn_of(self, answer: Answered) -> int:
-        """The turn of a request: each new request of the main conversation starts one, a repeated request does not."""
+        """The turn of a request. A new main request starts a turn, a repeated one does not."""
         return self._first_turn + max(answer.turn - self._turns_before, 1) - 1
 
     def _finding(self, finding: Finding) -> list[Event]:

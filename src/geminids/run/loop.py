@@ -1,4 +1,4 @@
-"""Run attempts until one is final: start an attempt, drive it, decide what follows, wait, start the next."""
+"""Run attempts until one is final: start one, drive it, decide what follows, wait, repeat."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ __all__ = ["AttemptLoop", "Starter"]
 
 _log = get_logger("run")
 
-# Options that later prompts reset: the session already has the template and the files, and our own prompts are plain
-# text.
+# Options that later prompts reset: the session already has the template and the files, and our own
+# prompts are plain text.
 _SENT_BEFORE: dict[str, Any] = {
     "template": None,
     "variables": {},
@@ -56,7 +56,7 @@ class Starter(Protocol):
         """Prepare to drive the attempts. Called once, after `first`."""
 
     def attempt_ended(self, prompt: str, facts: AttemptFacts, *, repeats: bool) -> None:
-        """Report that an attempt that sent `prompt` ended; `repeats` if the next one sends the same prompt again."""
+        """Report that an attempt ended; `repeats` if the next one sends the same prompt."""
 
     async def close(self) -> tuple[EndedProcess, ...]:
         """End what the attempts shared, and return the processes that had to be terminated."""
@@ -87,7 +87,10 @@ class AttemptLoop:
         self._until: float | None = None
 
     def start(self, options: Options, began: float) -> None:
-        """Start the first attempt; raises `Refused` or OSError. `began` is when the run began (monotonic)."""
+        """Start the first attempt; raises `Refused` or OSError.
+
+        `began` is when the run began (monotonic).
+        """
         self.retries.begin(options)
         self._until = None if options.timeout is None else began + options.timeout
         self._sent = self._prompt
@@ -173,11 +176,12 @@ class AttemptLoop:
             tool_calls=self._recorder.tool_calls,
             given_up=lambda: self._stop.text if self._stop is not None else None,
         )
-        # In a thread: validating megabytes against a schema takes seconds and would block the event loop.
+        # In a thread: validating megabytes against a schema takes seconds and would block the event
+        # loop.
         return await anyio.to_thread.run_sync(decide) if self.retries.has_schema else decide()
 
     def _run_ending(self, facts: AttemptFacts) -> Ending:
-        """The ending; a time-out names the run's `timeout`, not the time that was left for the last attempt."""
+        """The ending; a time-out names the run's `timeout`, not the last attempt's share of it."""
         timeout = self.retries.options.timeout
         if facts.stop is None or facts.stop.kind != "timeout" or timeout is None or not facts.was_sent:
             return facts.ending

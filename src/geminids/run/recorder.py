@@ -1,4 +1,7 @@
-"""Record the events of one run: number, redact, accumulate and queue them. Nothing else writes events."""
+"""Record the events of one run: number, redact, accumulate and queue them.
+
+Nothing else writes events.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +36,8 @@ _log = get_logger("run")
 class RunRecorder(EventNumbers):
     """The only writer of a run's events.
 
-    Producers number and redact their events with its help and pass them to `emit`: if `emit` did that, it would have to
-    copy each event. `redactor` masks the secrets of the current attempt.
+    Producers number and redact their events with its help and pass them to `emit`: if `emit` did
+    that, it would have to copy each event. `redactor` masks the secrets of the current attempt.
     """
 
     def __init__(self, run_id: str | None = None) -> None:
@@ -100,7 +103,10 @@ class RunRecorder(EventNumbers):
         return self._accumulator.turns(self.redact)
 
     def accumulate(self, events: Sequence[Event]) -> None:
-        """Accumulate events without queueing them. For recordings, whose reader yields the events itself."""
+        """Accumulate events without queueing them.
+
+        For recordings, whose reader yields the events itself.
+        """
         self._accumulator.add(events)
 
     # The first and the last event.
@@ -125,7 +131,10 @@ class RunRecorder(EventNumbers):
         clear_session: bool = False,
         value: Any = None,
     ) -> Finished:
-        """Create the last event. `attempts` are those that were started; `began` is a monotonic time."""
+        """Create the last event.
+
+        `attempts` are those that were started; `began` is a monotonic time.
+        """
         last = attempts[-1] if attempts else AttemptFacts(ending=ending)
         usage = sum_of([attempt.usage for attempt in attempts]) if len(attempts) > 1 else last.usage
         recorded = self._accumulator
@@ -178,7 +187,8 @@ class RunRecorder(EventNumbers):
 
     def result_of(self, finished: Finished) -> Result:
         """The result for a last event, with the conversation of all events before it."""
-        # Another process may have redacted `finished.text`: the offsets of turns must refer to that text.
+        # Another process may have redacted `finished.text`: the offsets of turns must refer to that
+        # text.
         text = self._accumulator.text
         redact = self.redact
 
@@ -190,19 +200,21 @@ class RunRecorder(EventNumbers):
 
 
 _LIMIT = 4 * 1024 * 1024
-# Count at least this many bytes per event: even a line of one byte becomes an object of about 200 bytes.
+# Count at least this many bytes per event: even a line of one byte becomes an object of about 200
+# bytes.
 _LEAST = 100
 
 
 class EventQueue:
     """Passes batches of events from the run to its consumer. `put` never waits.
 
-    A slow consumer must not slow the CLI down: beyond 4 MB, batches go to an unnamed temporary file. The queue passes
-    whole batches: an anyio memory stream passes ten times fewer events.
+    A slow consumer must not slow the CLI down: beyond 4 MB, batches go to an unnamed temporary
+    file. The queue passes whole batches: an anyio memory stream passes ten times fewer events.
     """
 
     def __init__(self) -> None:
-        # Oldest first: batches in memory, batches in the file, and batches that could not be written to the file.
+        # Oldest first: batches in memory, batches in the file, and batches that could not be
+        # written to the file.
         self._batches: deque[tuple[Sequence[Event], int]] = deque()
         self._size = 0
         self._file = _OverflowFile()
@@ -264,7 +276,7 @@ class EventQueue:
 
 
 class _OverflowFile:
-    """An unnamed temporary file: no other process can open it, and it disappears with this process."""
+    """An unnamed temporary file, which only this process can open."""
 
     def __init__(self) -> None:
         self._file: IO[bytes] | None = None

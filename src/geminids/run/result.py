@@ -37,7 +37,10 @@ _SHOWN = 200
 
 
 class Result(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
-    """How a run ended. `ask` returns it for failed runs too; call `raise_for_failure` to raise instead."""
+    """How a run ended.
+
+    `ask` returns it for failed runs too; call `raise_for_failure` to raise instead.
+    """
 
     run_id: str
     outcome: Outcome
@@ -46,7 +49,7 @@ class Result(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     text: str
     answer: str
     value: T = None  # type: ignore[assignment]
-    """The answer parsed by the schema, in the caller's type if the schema is one; None unless `ok`."""
+    """The answer parsed by the schema, in the caller's type if there is one; None unless `ok`."""
     session_id: str | None
     clear_session: bool
     usage: Usage | None
@@ -62,11 +65,11 @@ class Result(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     stall: Stall | None = None
     """What the run waited for when `idle_timeout` or `start_timeout` ended it."""
     finish_reason: str | None = None
-    """Why the API ended the last answer of the main conversation: `STOP`, `MAX_TOKENS`, `SAFETY` and so on."""
+    """Why the API ended the last answer of the main conversation: `STOP`, `MAX_TOKENS`, …"""
     discarded: tuple[int, ...] = ()
     """The numbers of the requests whose answers the CLI discarded. They still cost money."""
     conversation: bytes = b""
-    """The source of `turns`, packed: most callers never read it, and decoded it takes much more memory."""
+    """The source of `turns`, packed to save memory: most callers never read it."""
 
     @classmethod
     def of(cls, finished: Finished, conversation: bytes = b"") -> Result:
@@ -75,15 +78,16 @@ class Result(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
 
     @property
     def turns(self) -> tuple[Turn, ...]:
-        """The conversation of the last attempt in its true order (events have the order of arrival).
+        """The conversation of the last attempt in its true order; events have the order of arrival.
 
         Decoded on each access: keep it in a variable.
         """
         return turns_of(self.text, self.conversation)
 
     def __repr__(self) -> str:
-        # Truncate texts: at its end `asyncio.run` formats the value that its task returned, megabytes of it
-        # (signal.getsignal tries to make an enum of the handler and discards the error message).
+        # Truncate texts: at its end `asyncio.run` formats the value that its task returned,
+        # megabytes of it (signal.getsignal tries to make an enum of the handler and discards the
+        # error message).
         shown = (f"{name}={_short(getattr(self, name))}" for name in self.__struct_fields__)
         return f"Result({', '.join(shown)})"
 
@@ -92,7 +96,7 @@ class Result(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
         return self.outcome == "success"
 
     def raise_for_failure(self) -> Result[T]:
-        """Raise `RunFailed` unless the run succeeded; return the result, so that calls can be chained."""
+        """Raise `RunFailed` unless the run succeeded; return the result, to chain calls."""
         if self.ok:
             return self
         outcome = f"{self.outcome} ({self.failure.kind})" if self.failure else self.outcome
@@ -136,7 +140,7 @@ def ending_of_error(error: Exception, cwd: str, redacted: Callable[[str], str]) 
 
 
 def _spawn_failed(error: OSError, cwd: str) -> Ending:
-    """The ending if the process could not be spawned: find out whether CLI, folder or system is the cause."""
+    """The ending if the process could not be spawned: is the CLI, folder or system the cause?"""
     kind: FailureKind = "crashed"
     message = f"cannot start the CLI: {error.strerror or error}"
     if not os.path.isdir(cwd) or not os.access(cwd, os.X_OK):

@@ -23,7 +23,10 @@ _ASK_AGAIN = (
 
 
 class Decided(msgspec.Struct, frozen=True):
-    """What follows an attempt: `next`, or the run ends with `ending`. `why_not`: why there is no retry."""
+    """What follows an attempt: `next`, or the run ends with `ending`.
+
+    `why_not`: why there is no retry.
+    """
 
     ending: Ending
     next: NextAttempt | None = None
@@ -44,7 +47,8 @@ class Retries:
         self._failures = 0
         self._corrections = 0
         self._models: list[str | None] = [options.model]
-        # A command may run a shell before the model gets the prompt. Text after its name would become arguments.
+        # A command may run a shell before the model gets the prompt. Text after its name would
+        # become arguments.
         is_command = _is_command(prompt, options)
         self._acted = is_command
         has_text = _is_text(prompt) and bool(prompt.strip() or options.template)
@@ -55,7 +59,7 @@ class Retries:
         self.plain: Any = None
 
     def begin(self, options: Options) -> None:
-        """Set the options of the first attempt, in which the session to resume has been looked up."""
+        """Set the options of the first attempt, with the full id of the session to resume."""
         self.options = options
         self._models = [options.model]
 
@@ -79,7 +83,8 @@ class Retries:
     ) -> Decided:
         """Decide what follows an attempt with this ending.
 
-        Validating a long answer can be slow: `given_up` returns a reason once the run was stopped meanwhile.
+        Validating a long answer can be slow: `given_up` returns a reason once the run was stopped
+        meanwhile.
         """
         self._acted = self._acted or tool_calls > 0
         if ending.outcome == "success" and self._schema is not None:
@@ -166,7 +171,8 @@ CONTINUE = (
     "where you have not seen how it ended: look at it before you do anything again."
 )
 LONGEST_WAIT = 300.0
-"""Seconds. If the API asks for a longer wait, the run fails: a run that sleeps for hours looks like one that hangs."""
+"""Seconds. If the API asks for a longer wait, the run fails: a run that sleeps for hours looks like
+one that hangs."""
 _FIRST, _MOST = 1.0, 60.0
 # Waiting does not help, but another model may.
 _OTHER_MODEL: tuple[FailureKind, ...] = ("quota_day", "model_not_found")
@@ -209,8 +215,9 @@ def next_attempt(
 ) -> NextAttempt | Stands | None:
     """The next attempt after an ending; None if the options allow none.
 
-    `failures` counts the failed attempts, including this one. `has_acted`: a tool has run in this conversation, so
-    the prompt must not be repeated. `used_models` are the models of the attempts so far, the current one last.
+    `failures` counts the failed attempts, including this one. `has_acted`: a tool has run in this
+    conversation, so the prompt must not be repeated. `used_models` are the models of the attempts
+    so far, the current one last.
     """
     failure = ending.failure
     if failure is None:
@@ -242,6 +249,6 @@ def next_attempt(
 
 
 def _delay(failures: int, retry_after: float | None, jitter: float) -> float:
-    """The wait that the API asks for, else 1, 2, 4 … 60 seconds; plus up to a fifth, so that runs spread out."""
+    """The wait that the API asks for, else 1, 2, 4 … 60 s; plus up to a fifth, to spread runs."""
     wait = min(_FIRST * 2 ** (failures - 1), _MOST) if retry_after is None else retry_after
     return wait * (1 + jitter / 5)

@@ -76,7 +76,10 @@ class Run(EventStream):
             recorder.emit_notice(*notice)
 
     def launch(self) -> None:
-        """Spawn the CLI now, before an event loop runs. Optional: entering the block does it too."""
+        """Spawn the CLI now, before an event loop runs.
+
+        Optional: entering the block does it too.
+        """
         if self._launched:
             return
         self._launched = True
@@ -129,8 +132,8 @@ class Run(EventStream):
         import anyio
 
         if not self._launched:
-            # In a thread: this runs an unknown CLI to get its version. It spawns nothing of the run, so that a
-            # caller who is cancelled meanwhile leaves no process behind.
+            # In a thread: this runs an unknown CLI to get its version. It spawns nothing of the
+            # run, so that a caller who is cancelled meanwhile leaves no process behind.
             await anyio.to_thread.run_sync(look_ahead, self.options)
             self.launch()
         self._done = anyio.Event()
@@ -154,7 +157,8 @@ class Run(EventStream):
         else:
             self.stop()
         try:
-            # A cancelled caller skips the grace period, but still waits until every process has ended.
+            # A cancelled caller skips the grace period, but still waits until every process has
+            # ended.
             await see_through(self._done, self.stop)
         finally:
             # Do not pass the block's own error: the task group would wrap it.
@@ -175,7 +179,8 @@ class Run(EventStream):
                 self._finish(ending_of_error(error, self._starter.cwd, self._recorder.redact))
             finally:
                 try:
-                    # If not finished yet: the event loop is shutting down, and all processes were killed at once.
+                    # If not finished yet: the event loop is shutting down, and all processes were
+                    # killed at once.
                     facts = self._loop.facts
                     self._finish(facts[-1].ending if facts else Ending("interrupted", BY_CALLER))
                 finally:
@@ -199,7 +204,10 @@ class Run(EventStream):
             self._finish(Ending("timed_out", f"timed out after {timeout:g} s of waiting for the session"))
 
     def _finish(self, ending: Ending) -> None:
-        """Emit the last event and release everything that the run holds. A second call has no effect."""
+        """Emit the last event and release everything that the run holds.
+
+        A second call has no effect.
+        """
         if self._result is not None:
             return
         retries = self._loop.retries

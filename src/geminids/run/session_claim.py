@@ -1,4 +1,4 @@
-"""Claim the session of a run: look it up before anything is spawned, and lock it until the run ends."""
+"""Claim the session of a run: look it up before the spawn, and lock it until the run ends."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ _POLL = 0.05
 
 
 class Claim:
-    """The lock on a run's session. A resumed session is locked before the start, a new one when its id is known.
+    """The lock on a run's session.
+
+    A resumed session is locked before the start, a new one when its id is known.
 
     `fresh` is the reason why the run starts a new session instead of the requested one.
     """
@@ -40,7 +42,7 @@ class Claim:
         self.fresh: str | None = None
 
     def look_up(self, options: Options) -> Options:
-        """Return the options with the full id of the session to resume; raises `Refused` if there is none."""
+        """Return the options with the session's full id; raises `Refused` if there is none."""
         if options.resume is None:
             return options
         from geminids.sessions.loader import locate  # imported late: few runs resume
@@ -69,15 +71,18 @@ class Claim:
                 return lock
             self._lock, self._left_by = lock, lock.left_by
         if self._left_by is not None and still_writing(self._left_by):
-            # The previous holder died, and its processes are about to be ended. Keep the lock meanwhile: releasing
-            # it would lose the record of that holder.
+            # The previous holder died, and its processes are about to be ended. Keep the lock
+            # meanwhile: releasing it would lose the record of that holder.
             return self._left_by
         self._left_by = None
         self._make_ready()
         return None
 
     def _make_ready(self) -> None:
-        """Repair a session that was written over ACP so that the CLI can resume it. Needs the lock."""
+        """Repair a session that was written over ACP so that the CLI can resume it.
+
+        Needs the lock.
+        """
         if self.file is not None and not self._is_ready:
             from geminids.sessions.repair.reorder_acp import mend
 
@@ -85,7 +90,7 @@ class Claim:
             mend(self.file)
 
     async def wait(self, session_id: str, is_wanted: Callable[[], bool], until: float | None) -> bool:
-        """Wait for the session and lock it; False if `is_wanted` turns false or `until` (monotonic) passes."""
+        """Wait for the session and lock it; False if no longer wanted, or after `until`."""
         import anyio
 
         while is_wanted() and (until is None or time.monotonic() < until):

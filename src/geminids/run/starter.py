@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 __all__ = ["MakeWarm", "ResumeHeadless", "RunStarter", "WarmRun", "with_one_try_per_request"]
 
 ResumeHeadless = Callable[[str, Options, str | None, Callable[[], bool]], Awaitable[Attempt | Ending]]
-"""Starts a headless attempt from a prompt, options and the id of a stored session (None for a new one). The last
-argument returns whether the attempt is still wanted."""
+"""Starts a headless attempt from a prompt, options and the id of a stored session (None for a new
+one). The last argument returns whether the attempt is still wanted."""
 
 
 class WarmRun(Protocol):
@@ -60,14 +60,17 @@ MakeWarm = Callable[[RunRecorder, Claim, RunLease, RequestLog], WarmRun]
 
 
 def with_one_try_per_request(options: Options) -> Options:
-    """If geminids retries, let the CLI send each request once: its ten tries and our retries would multiply."""
+    """If geminids retries, let the CLI send each request once: its ten tries multiply ours."""
     if (options.retries or options.fallback_models) and options.max_attempts is None:
         return msgspec.structs.replace(options, max_attempts=1)
     return options
 
 
 class RunStarter:
-    """Starts the attempts of one run. Owns what they share: the claim to the session, the lease, scratch files."""
+    """Starts the attempts of one run.
+
+    Owns what they share: the claim to the session, the lease, scratch files.
+    """
 
     def __init__(
         self,
@@ -79,7 +82,10 @@ class RunStarter:
         on_line: OnLine | None = None,
         make_warm: MakeWarm | None = None,
     ) -> None:
-        """`free`: requests cost nothing, because they reach no real API. `make_warm`: prefer the warm transport."""
+        """`free`: requests cost nothing, because they reach no real API.
+
+        `make_warm`: prefer the warm transport.
+        """
         self.claim = claim
         self.lease = lease
         self.cwd = ""
@@ -95,7 +101,7 @@ class RunStarter:
         self._log = RequestLog(recorder.run_id, self._session_and_folder, free=free)
 
     def first(self, prompt: str, options: Options) -> Attempt:
-        """Start the first attempt: warm if the caller answers permission requests, else headless."""
+        """Start the first attempt: warm if the caller decides on permissions, else headless."""
         self._since = datetime.now(UTC)
         check_prices(options)
         options = with_one_try_per_request(options)
@@ -114,7 +120,9 @@ class RunStarter:
         return self._attempt
 
     def claim_session(self, options: Options) -> tuple[Options, Holder | None]:
-        """Look up the session that the options name, and claim it. Return its holder if another run uses it.
+        """Look up the session that the options name, and claim it.
+
+        Return its holder if another run uses it.
 
         Raises `Refused` if there is no such session, unless `fresh` allows a new one.
         """
@@ -232,7 +240,7 @@ class RunStarter:
         return self._claim_named(options, options.session_id)
 
     def _claim_named(self, options: Options, session_id: str) -> Options:
-        """Resume the session, or delete its empty file: the CLI does not create a session whose id exists."""
+        """Resume the session, or delete its empty file: the CLI does not reuse an id."""
         info = _find_session(session_id, options)
         if info is None:
             return options
@@ -241,7 +249,8 @@ class RunStarter:
             return self._claim_stored(resumed)
         if info.damaged or info.started is None or info.started < self._since:
             raise SessionError(f"session {session_id} already exists and cannot be resumed")
-        # The previous attempt created it and withdrew its only prompt, which this attempt sends again.
+        # The previous attempt created it and withdrew its only prompt, which this attempt sends
+        # again.
         Path(info.file).unlink(missing_ok=True)
         return options
 

@@ -41,8 +41,8 @@ _LONGEST_COMMAND = 200
 StopKind = Literal[
     "caller", "timeout", "start_timeout", "idle_timeout", "max_turns", "gateway", "lingering", "wrong_session"
 ]
-"""`caller` includes an event loop that shuts down. `lingering`: the CLI closed its output but did not exit.
-`wrong_session`: the CLI started a new session instead of resuming the requested one."""
+"""`caller` includes an event loop that shuts down. `lingering`: the CLI closed its output but did
+not exit. `wrong_session`: the CLI started a new session instead of resuming the requested one."""
 _TIMEOUTS: tuple[StopKind, ...] = ("timeout", "start_timeout", "idle_timeout")
 _FAULTS: tuple[StopKind, ...] = ("lingering", "wrong_session")
 
@@ -87,14 +87,17 @@ class Stopping:
 
     @property
     def wanted(self) -> StopReason | None:
-        """The reason, unless the run was stopped because the CLI misbehaved (`lingering`, `wrong_session`)."""
+        """The reason, unless the CLI misbehaved (`lingering`, `wrong_session`)."""
         return None if self.reason is None or self.reason.kind in _FAULTS else self.reason
 
 
 async def end_processes(
     child: Child, mark: Mark, grace: float, stopping: Stopping, *, keep: bool
 ) -> list[Ended]:
-    """End the CLI and its descendants, or what is left of them if the CLI has exited. `keep`: end only the CLI."""
+    """End the CLI and its descendants, or what is left of them if the CLI has exited.
+
+    `keep`: end only the CLI.
+    """
     from geminids.process import terminate as stop  # imported late: psutil
 
     def hurry() -> bool:
@@ -117,7 +120,10 @@ def end_processes_now(child: Child, mark: Mark) -> list[Ended]:
 
 
 def listed(ended: list[Ended], redactor: Redactor) -> tuple[EndedProcess, ...]:
-    """The ended processes as an event reports them. Redacts before it truncates: half a secret would not match."""
+    """The ended processes as an event reports them.
+
+    Redacts before it truncates: half a secret would not match.
+    """
     return tuple(
         EndedProcess(
             process.pid,
@@ -168,7 +174,10 @@ _POLL = 0.25
 
 
 class Deadlines:
-    """The time-outs of one attempt. Call `heard` for each output; `watch` reports the first deadline that passes."""
+    """The time-outs of one attempt.
+
+    Call `heard` for each output; `watch` reports the first deadline that passes.
+    """
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -225,7 +234,8 @@ class Deadlines:
         if options.timeout is not None:
             yield self._began + options.timeout, "timeout"
         if self._closed_at is not None:
-            # Not a time-out: only the exit is missing, and the process gets as long for it as after a TERM.
+            # Not a time-out: only the exit is missing, and the process gets as long for it as after
+            # a TERM.
             yield self._closed_at + max(options.grace, 2.0), "lingering"
         elif not self._spoke and options.start_timeout is not None:
             # `idle_timeout` applies only after the first output.

@@ -15,7 +15,10 @@ BY_CALLER = "interrupted by the caller"
 
 
 class EventStream:
-    """Iterate it for the events; then read `result`. `stop` ends the run, and so does leaving the block."""
+    """Iterate it for the events; then read `result`.
+
+    `stop` ends the run, and so does leaving the block.
+    """
 
     _name = "run"
 
@@ -30,7 +33,10 @@ class EventStream:
         return self._events
 
     async def next_batch(self) -> Sequence[Event] | None:
-        """Return the events since the last batch; wait if there are none yet. None after the last event."""
+        """Return the events since the last batch; wait if there are none yet.
+
+        None after the last event.
+        """
         return await self._recorder.take()
 
     @property
@@ -42,12 +48,18 @@ class EventStream:
         return self._result
 
     def stop(self, reason: str = BY_CALLER) -> None:
-        """Stop it; a second call skips the grace period. Returns at once: `Finished` is the last event."""
+        """Stop it; a second call skips the grace period.
+
+        Returns at once: `Finished` is the last event.
+        """
         raise NotImplementedError
 
 
 class _Events:
-    """Iterates over single events. Not a generator: cancellation would end a generator and lose the rest."""
+    """Iterates over single events.
+
+    Not a generator: cancellation would end a generator and lose the rest.
+    """
 
     def __init__(self, recorder: RunRecorder) -> None:
         self._recorder = recorder

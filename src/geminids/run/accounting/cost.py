@@ -30,8 +30,9 @@ _log = get_logger("run")
 class Prices:
     """Prices the requests of one run.
 
-    `auth_mode` decides which price applies: an API key pays the list price. Vertex and accounts are billed in other
-    ways, so what they pay is known only from the caller's price table (`options.prices`).
+    `auth_mode` decides which price applies: an API key pays the list price. Vertex and accounts are
+    billed in other ways, so what they pay is known only from the caller's price table
+    (`options.prices`).
     """
 
     def __init__(self, options: Options, auth_mode: AuthMode, *, metered: bool) -> None:
@@ -46,7 +47,10 @@ class Prices:
         self.loaded = self.free
 
     def load(self) -> None:
-        """Load the price list and the caller's table. It takes a sixth of a second the first time."""
+        """Load the price list and the caller's table.
+
+        It takes a sixth of a second the first time.
+        """
         if self.loaded:
             return
         try:
@@ -72,7 +76,10 @@ class Prices:
         return used if price is None else msgspec.structs.replace(used, price=price)
 
     def total(self, requests: Sequence[TokensUsed], usage: Usage | None) -> Cost:
-        """The cost of the requests of all attempts. Without the gateway, `usage` has the CLI's own totals."""
+        """The cost of the requests of all attempts.
+
+        Without the gateway, `usage` has the CLI's own totals.
+        """
         if self.free:
             return Cost(usd=Decimal(0), basis="exact", auth_mode=self._auth_mode)
         if self._metered:
@@ -88,7 +95,7 @@ class Prices:
     def _estimated(
         self, requests: Sequence[TokensUsed], usage: Usage | None
     ) -> list[tuple[str | None, Tokens, int | None]]:
-        """Without the gateway: the CLI's totals by model, which include its router, or else the journal's requests."""
+        """Without the gateway: the CLI's totals by model, or else the journal's requests."""
         models = [model for model in usage.models if model.input or model.output] if usage else []
         if models:
             return [(model.model, _with_thinking(model), None) for model in models]
@@ -131,7 +138,8 @@ class Prices:
 
             # 0 means an unknown time.
             day = datetime.fromtimestamp(at / 1000, UTC).date() if at else None
-            # Price sums in the lowest tier: most requests of a long run are below the tier that their sum reaches.
+            # Price sums in the lowest tier: most requests of a long run are below the tier that
+            # their sum reaches.
             tier = None if at is not None else 0
             by_list = price_of(model, tokens, day, tier_for=tier)
             own = price_of(model, tokens, day, self._table, tier_for=tier) if self._table else by_list
@@ -163,7 +171,10 @@ def _with_thinking(model: ModelUsage) -> ModelUsage:
 
 
 def check_prices(options: Options) -> None:
-    """Raise `Refused` if the caller's price table cannot be read. Called before anything is started."""
+    """Raise `Refused` if the caller's price table cannot be read.
+
+    Called before anything is started.
+    """
     if options.prices is not None:
         from geminids.spending import read_prices
 
@@ -174,8 +185,10 @@ def check_prices(options: Options) -> None:
 
 
 def load_prices_early(options: Options) -> None:
-    """Load the price list in a thread. Call it when the CLI waits for its first answer: earlier, it would slow down the
-    CLI's start."""
+    """Load the price list in a thread.
+
+    Call it when the CLI waits for its first answer: earlier, it would slow down the CLI's start.
+    """
     global _loading
     prices = Prices(options, "none", metered=False)
     if not _loading and not prices.free:
@@ -215,7 +228,7 @@ def _totals(requests: Sequence[TokensUsed]) -> dict[str, Any]:
 
 
 def usage_of_stats(stats: Stats | None) -> Usage | None:
-    """The CLI's own totals: `input_tokens` includes cached ones, `output_tokens` excludes thinking."""
+    """The CLI's own totals. `input_tokens` includes cached tokens, `output_tokens` no thinking."""
     if stats is None or stats.total_tokens is None:
         return None
     return Usage(
@@ -269,7 +282,7 @@ def _sum(counts: Sequence[int | None]) -> int | None:
 
 
 def _if_none(stats: Stats | ModelStats) -> int | None:
-    """0 if total = input + output; otherwise None, because the rest may be thinking or tool tokens."""
+    """0 if total = input + output; else None: the rest may be thinking or tool tokens."""
     if stats.total_tokens is None or stats.input_tokens is None or stats.output_tokens is None:
         return None
     return 0 if stats.total_tokens <= stats.input_tokens + stats.output_tokens else None

@@ -1,4 +1,4 @@
-"""A run's or chat's lease on the gateway: open it for a route, with the run's budgets and limits."""
+"""A run's or chat's lease on the gateway, with the route, budgets and limits of the run."""
 
 from __future__ import annotations
 
@@ -29,15 +29,16 @@ if TYPE_CHECKING:
 __all__ = ["DAY_BOOKED", "Mailbox", "RunLease"]
 
 DAY_BOOKED = "GEMINI_CLI_GEMINIDS_DAY_BOOKED"
-"""Set in the environment of a run with a daily budget, to the folder of that budget. A nested run then checks its own
-daily limits but does not record the same requests again."""
+"""Set in the environment of a run with a daily budget, to the folder of that budget. A nested run
+then checks its own daily limits but does not record the same requests again."""
 # Shorter keys are not redacted: they would mask ordinary words (see `redact`).
 _SHORTEST = 4
 
 
 class Mailbox:
-    """Passes messages from the gateway's thread to the run's event loop. `put` from any thread, `wait` in asyncio or
-    trio.
+    """Passes messages from the gateway's thread to the run's event loop.
+
+    `put` from any thread, `wait` in asyncio or trio.
 
     Keeps messages that arrive before the loop starts or after it ended.
     """
@@ -105,8 +106,11 @@ class RunLease:
         budgets: Sequence[BaseBudget] = (),
         shares_process: bool = False,
     ) -> None:
-        """`shares_process`: the process serves other chats too. Each session then gets its own token, if the sign-in
-        permits that, instead of one token for the process."""
+        """`shares_process`: the process serves other chats too.
+
+        Each session then gets its own token, if the sign-in permits that, instead of one token for
+        the process.
+        """
         self.mailbox = Mailbox()
         self.reported_unended: set[int] = set()
         """Requests that a turn reported before they ended. Their later usage is ignored."""
@@ -133,7 +137,7 @@ class RunLease:
 
     @property
     def session_token(self) -> str | None:
-        """The token that a session signs in with; None if its process has a token in its environment."""
+        """The token that a session signs in with; None if its process has one."""
         return self._lease.token if self._lease is not None and self._by_session else None
 
     @property
@@ -179,10 +183,10 @@ class RunLease:
         return self.connect(context.route, context.env) if context.route.kind == "gateway" else None
 
     def connect(self, route: Route, env: Mapping[str, str]) -> Endpoint:
-        """Open the gateway for `route` and return its endpoint; `env` names proxies and certificates.
+        """Open the gateway for `route`; `env` names proxies and certificates.
 
-        Raises `Refused` if the gateway cannot be opened. A second attempt of a run reuses the lease; if the gateway
-        has ended meanwhile, the lease moves to a new one.
+        Raises `Refused` if the gateway cannot be opened. A second attempt of a run reuses the
+        lease; if the gateway has ended meanwhile, the lease moves to a new one.
         """
         from geminids.gateway.registry import open_lease
 
@@ -212,7 +216,10 @@ class RunLease:
         )
 
     def begin(self) -> None:
-        """Let the gateway answer. Call it after the CLI is spawned: our imports would delay the spawn."""
+        """Let the gateway answer.
+
+        Call it after the CLI is spawned: our imports would delay the spawn.
+        """
         if self._lease is not None:
             try:
                 self._lease.begin()

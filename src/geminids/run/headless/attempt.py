@@ -1,4 +1,4 @@
-"""The headless transport: one `gemini --output-format stream-json` process, from spawn to ending."""
+"""The headless transport: one `gemini --output-format stream-json` process per attempt."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class HeadlessAttempt:
         self._sources.emit(events)
 
     def _situation(self) -> Situation | None:
-        """What is known about the attempt now, for the stall watch; None while it is being stopped."""
+        """What is known now, for the stall watch; None while the attempt is stopped."""
         if self.child is None or self._stopping.reason is not None:
             return None
         return situation_of(
@@ -183,7 +183,8 @@ class HeadlessAttempt:
 
                 await self._over.wait()
                 if self.child.exit_code is not None:
-                    # The result may still be in the pipe, and decides whether leftover processes are kept.
+                    # The result may still be in the pipe, and decides whether leftover processes
+                    # are kept.
                     self._sources.drain(self.child)
                 self._ended = await end_processes(
                     self.child,
@@ -228,7 +229,7 @@ class HeadlessAttempt:
         )
 
     def _usage(self) -> Usage | None:
-        """The tokens of the requests that the gateway saw, or the CLI's own totals if the gateway is off."""
+        """The tokens of the requests that the gateway saw; without it, the CLI's own totals."""
         requests = usage_of_requests(self._recorder.requests)
         if self._gateway is not None:
             return requests
@@ -274,7 +275,10 @@ _LINGERING_HINT = "Run again; if it happens again, try another release with `gem
 
 
 class _Judge:
-    """Decides how an attempt ended. `result_came_first`: the CLI sent its result before it was stopped."""
+    """Decides how an attempt ended.
+
+    `result_came_first`: the CLI sent its result before it was stopped.
+    """
 
     def __init__(
         self,
@@ -302,7 +306,8 @@ class _Judge:
         """How the attempt ended."""
         stopping, halted = self._stopping, self.halted
         if halted is not None and not self._has_succeeded:
-            # The gateway blocked a request: report our reason, not the error that the CLI derives from it.
+            # The gateway blocked a request: report our reason, not the error that the CLI derives
+            # from it.
             return ending_of(halted)
         reason = stopping.reason
         if reason is not None and reason.kind == "lingering" and self._reader.stream.result is None:

@@ -1,4 +1,4 @@
-"""Merge the event sources of a headless run into one order: stdout, stderr and the session's journal."""
+"""Merge the events of a headless run into one order: stdout, stderr and the journal."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class Sources:
         self._merge.release(now=True)
 
     def _read(self, events: list[Event], size: int = 0) -> None:
-        """Take events of the pipes, then read the journal, so that neither gets far ahead of the other."""
+        """Take events of the pipes, then read the journal, so that both stay in step."""
         ended, self._tools_ended = self._tools_ended, self.stream.tools_ended
         has_ended = ended != self._tools_ended
         if self._journal is not None and has_ended:

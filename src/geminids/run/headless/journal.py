@@ -1,4 +1,4 @@
-"""Follow the journals of a session and its subagents during a run, and merge them with the stream."""
+"""Follow the journals of a session and its subagents, and merge them with the stream."""
 
 from __future__ import annotations
 
@@ -22,13 +22,16 @@ __all__ = ["Journal", "Merge", "Put", "StreamState", "Subagents", "Translator", 
 
 Put = Callable[[list[Event], int], None]
 
-# How long the end of a tool waits for its journal record, which is written within milliseconds of it.
+# How long the end of a tool waits for its journal record, which is written within milliseconds of
+# it.
 _HOLD = 0.25
 
 
 class Merge:
-    """Passes events on in order. The end of a tool, and the events after it, wait for the tool's record in the
-    journal (its truth): at most 0.25 s, and not at all unless a journal is followed (`following`).
+    """Passes events on in order.
+
+    The end of a tool, and the events after it, wait for the tool's record in the journal (its
+    truth): at most 0.25 s, and not at all unless a journal is followed (`following`).
 
     `missed` counts the calls whose record never came.
     """
@@ -67,8 +70,8 @@ class Merge:
     def release(self, *, now: bool = False) -> None:
         """Pass on the events that have waited long enough; with `now`, all of them.
 
-        Call it only after reading the journal: on a busy machine the wait may be over before the first read, and the
-        record may be there.
+        Call it only after reading the journal: on a busy machine the wait may be over before the
+        first read, and the record may be there.
         """
         self._pass_on(gives_up=True, now=now)
 
@@ -104,7 +107,7 @@ FindFile = Callable[[str], Path | None]
 
 
 class StreamState(Protocol):
-    """What the CLI's own output has shown so far: the session, the tools, and the turns that called subagents."""
+    """What the CLI's output has shown so far: session, tools, and turns that called agents."""
 
     @property
     def session_id(self) -> str | None: ...
@@ -123,9 +126,10 @@ class Translator(Protocol):
 class Journal:
     """Reads new records of the journals and passes them to the merge.
 
-    `find` returns the file of a session id. `resumed` is the file of a resumed session: records that it already has
-    do not belong to this run, nor do records from before `since` (Unix ms) if the CLI rewrites the file.
-    A problem with the files never ends the run; their events are missing then.
+    `find` returns the file of a session id. `resumed` is the file of a resumed session: records
+    that it already has do not belong to this run, nor do records from before `since` (Unix ms) if
+    the CLI rewrites the file. A problem with the files never ends the run; their events are missing
+    then.
     """
 
     def __init__(
@@ -152,7 +156,8 @@ class Journal:
         self._lost = False
         self._given_up = False
         if resumed is not None and resumed_id is not None and resumed.suffix == _SUFFIX:
-            # The CLI does not append to the `.json` file of an older release; it starts a journal beside it.
+            # The CLI does not append to the `.json` file of an older release; it starts a journal
+            # beside it.
             self._follower = Follower(resumed, from_end=True)
             self._header_seen = merge.following = True
             self._agents.begin(resumed.parent / resumed_id, old=True)
@@ -188,7 +193,8 @@ class Journal:
             try:
                 self._look()
             except Exception as error:
-                # Any process can write to these files, also the agent: their content must not end the run.
+                # Any process can write to these files, also the agent: their content must not end
+                # the run.
                 _log.warning("the session journal is not followed any more", error=error)
                 self._given_up, self._merge.following = True, False
                 problem = self._recorder.redact(f"{type(error).__name__}: {error}")
@@ -280,8 +286,8 @@ class Calls(Protocol):
 class Subagents:
     """Follows the journals of subagents: `chats/<session>/<agent>.jsonl`.
 
-    The main journal reports which call an agent belongs to when the call ends. Before that, we know it only if a
-    single call is open; otherwise the agent's events wait.
+    The main journal reports which call an agent belongs to when the call ends. Before that, we know
+    it only if a single call is open; otherwise the agent's events wait.
     """
 
     def __init__(self, merge: Merge, stream: Calls, recorder: RunRecorder) -> None:
@@ -306,7 +312,7 @@ class Subagents:
         )
 
     def begin(self, folder: Path, *, old: bool = False) -> None:
-        """Set the folder of the journals; with `old`, the files in it now do not belong to this run."""
+        """Set the folder of the journals; with `old`, ignore the files that it has now."""
         self._folder = folder
         if old:
             self._old = frozenset(_names(folder))

@@ -39,7 +39,8 @@ _MOST_DRAINED = 1024 * 1024
 class PipeReader:
     """Reads both pipes to their end, resets the deadlines on output, and emits events.
 
-    `fresh_session` becomes true if the CLI reports that it started a new session instead of resuming one.
+    `fresh_session` becomes true if the CLI reports that it started a new session instead of
+    resuming one.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class PipeReader:
         done.set()
 
     async def read_stderr(self, child: Child, done: anyio.Event, on_chunk: Callable[[], None]) -> None:
-        """Read stderr to its end; call `on_chunk` after each chunk, when `fresh_session` is up to date."""
+        """Read stderr to its end; call `on_chunk` after each chunk has been parsed."""
         import anyio
 
         while chunk := await child.read_stderr():
@@ -94,7 +95,7 @@ class PipeReader:
         done.set()
 
     def drain(self, child: Child) -> None:
-        """Read what is left in the pipes after their readers ended: a busy event loop may have delayed them."""
+        """Read what is left in the pipes: a busy event loop may have delayed the readers."""
         for read, take in (
             (child.stdout_now, self._take_stdout),
             (child.stderr_now, lambda chunk: self._take_stderr(self._stderr_lines.feed(chunk))),
@@ -105,7 +106,7 @@ class PipeReader:
                 take(chunk)
 
     def finish(self) -> None:
-        """Emit an unfinished last line, remarks that were held back, and the end of interrupted tools."""
+        """Emit an unfinished last line, remaining remarks, and the end of interrupted tools."""
         rest = self._lines.rest()
         if rest.strip() or self._lines.dropped:
             self._take(rest)
@@ -129,7 +130,10 @@ class PipeReader:
         self._put([*dropped, *events] if dropped else events, len(block))
 
     def _by_line(self, block: bytes) -> list[Event]:
-        """Translate line by line and call `on_line` with each line and its events. Slower than whole blocks."""
+        """Translate line by line and call `on_line` with each line and its events.
+
+        Slower than whole blocks.
+        """
         assert self._on_line is not None
         all_events: list[Event] = []
         for line in block.splitlines():
@@ -165,7 +169,8 @@ class PipeReader:
 
     def _notice(self, remark: Remark) -> Event:
         retry = Retry(remark.attempt, remark.http_status) if remark.code == "retry" else None
-        # After the gateway stopped the run, the CLI prints errors about it. `Finished` has the real reason.
+        # After the gateway stopped the run, the CLI prints errors about it. `Finished` has the real
+        # reason.
         stop = self._stopping.reason
         level = "debug" if stop is not None and stop.kind == "gateway" else remark.level
         return self._recorder.notice(level, remark.code, remark.message, retry)
@@ -201,7 +206,7 @@ class Reports:
             self._paths.update(dict.fromkeys(_REPORT_PATH.findall(text)))
 
     def look_in(self, folder: str, since: float) -> None:
-        """Collect reports by their names and times: a warm process writes nothing to stderr before its end."""
+        """Collect reports by name and time: a warm process reports them only at its end."""
         try:
             with os.scandir(folder) as entries:
                 for entry in entries:

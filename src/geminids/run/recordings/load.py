@@ -37,14 +37,16 @@ class Readable(Protocol):
 
 
 class Recording:
-    """A file and its kind (None if unknown). `blocks` are its bytes in whole lines. Use either `blocks` or `batches`,
-    once."""
+    """A file and its kind (None if unknown).
+
+    `blocks` are its bytes in whole lines. Use either `blocks` or `batches`, once.
+    """
 
     def __init__(self, kind: Kind | None, blocks: Iterable[bytes]) -> None:
         self.kind = kind
         self.blocks = blocks
         self.left_out: list[int] = []
-        """The numbers of the lines that are not events although the others are: the file was cut off or edited."""
+        """The numbers of lines that are not events: the file was cut off or edited."""
 
     def batches(self) -> Iterator[Sequence[Event]]:
         """Read the events in batches. Keeps only the current batch in memory."""
@@ -89,7 +91,7 @@ def open_recording(source: Readable) -> Recording:
 
 
 def _kind_of_document(kind: Kind | None, head: bytes) -> Kind | None:
-    """The kind by the first keys of the file: many files start with a lone brace, which does not identify them."""
+    """The kind by the first keys: a lone brace in the first line does not identify a file."""
     if _REPORT.search(head):
         return "report"
     return None if _INDENTED.match(head) and not any(key in head for key in _SESSION_FILE_KEYS) else kind

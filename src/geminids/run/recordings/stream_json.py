@@ -32,8 +32,9 @@ __all__ = ["events_of_stream"]
 def events_of_stream(blocks: Iterable[bytes]) -> Iterator[Sequence[Event]]:
     """Batches of events, from `Started` to `Finished`, for blocks of whole lines.
 
-    The same lines give the same events: times come from the lines, and the run id is a hash of the first line. The
-    stream lacks folder, release, process and exit code, so `Finished.complete` is false.
+    The same lines give the same events: times come from the lines, and the run id is a hash of the
+    first line. The stream lacks folder, release, process and exit code, so `Finished.complete` is
+    false.
     """
     translation = _Translation()
     for block in blocks:
@@ -105,7 +106,7 @@ class _Translation:
         return batch
 
     def _cancelled(self, event: Event) -> Event:
-        """Set the time of an event at the end of the stream; the duration of an unfinished tool is unknown."""
+        """Set the time of an event at the end; the duration of an unfinished tool is unknown."""
         if isinstance(event, ToolFinished):
             return msgspec.structs.replace(event, at=self._latest, duration_ms=None)
         return msgspec.structs.replace(event, at=self._latest)

@@ -23,7 +23,8 @@ _OPENS = re.compile(r'\{(?=[ \t\r\n]*["}])|\[(?=[ \t\r\n]*[\[{"\]0-9tfn-])')
 _JSON_LABELS = frozenset(("", "json", "jsonc", "json5"))
 _MOST_PROBLEMS = 20
 _LONGEST_PROBLEM, _LONGEST_PATH = 400, 200
-# A text full of brackets makes the parser start at each of them. Give up after so many characters without a value.
+# A text full of brackets makes the parser start at each of them. Give up after so many characters
+# without a value.
 _MOST_IN_VAIN = 20_000_000
 _MOST_FOUND = 200
 _NOTHING = "it contains no JSON"
@@ -38,7 +39,7 @@ class Checked(msgspec.Struct, frozen=True):
 
 
 def candidates(text: str) -> Iterator[Any]:
-    """The JSON values in a text, likeliest first: code blocks (the last first), the whole text, values in prose.
+    """The JSON values in a text, likeliest first: last code block, other blocks, whole text, prose.
 
     >>> list(candidates('So: {"a": 1} it is.'))
     [{'a': 1}]
@@ -71,7 +72,10 @@ def _read(text: str) -> Iterator[Any]:
 
 
 def _blocks(text: str) -> Iterator[tuple[str, str]]:
-    """The labels and contents of fenced blocks. A block that is never closed extends to the end of the text."""
+    """The labels and contents of fenced blocks.
+
+    A block that is never closed extends to the end of the text.
+    """
     fence, label, inside = "", "", list[str]()
     for line in text.split("\n"):
         line = line.removesuffix("\r")
@@ -122,8 +126,8 @@ def _in_prose(text: str) -> Iterator[Any]:
             values.append(value)
         except (ValueError, RecursionError) as error:
             at = begin + 1
-            # Charge the characters that the parser read. Only JSONDecodeError reports the position, and creating it
-            # counts the lines of the whole text before it.
+            # Charge the characters that the parser read. Only JSONDecodeError reports the position,
+            # and creating it counts the lines of the whole text before it.
             end = error.pos if isinstance(error, json.JSONDecodeError) else len(text)
             left -= end - begin + begin // 16 + 1
     yield from reversed(values)
@@ -143,7 +147,7 @@ def validator_of(schema: Any) -> Any:
 
 
 def checked(text: str, schema: Any) -> Checked:
-    """Return the first valid candidate, or the problems of the first candidate with their locations."""
+    """Return the first valid candidate, or the problems of the first one with their paths."""
     from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]
 
     # With an explicit registry, jsonschema does not fetch a `$ref` from a server.
@@ -182,7 +186,7 @@ def _describe(error: Any) -> str:
 
 
 def _shortened(text: str, most: int) -> str:
-    """Shorten in the middle: a message of jsonschema starts with the value and ends with the problem."""
+    """Shorten in the middle: jsonschema's messages start with the value, end with the problem."""
     if len(text) <= most:
         return text
     return f"{text[: most // 2]} … {text[-most // 2 :]}"

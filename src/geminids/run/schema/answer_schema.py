@@ -40,13 +40,14 @@ class AnswerSchema(msgspec.Struct, frozen=True):
         )
 
     def value_of(self, value: Any) -> Any:
-        """Convert a valid value to the caller's type; raises `ValueError` if the type rejects it."""
+        """Convert a valid value to the caller's type; raises `ValueError` if that fails."""
         if self.type is None:
             return value
         if self.by_pydantic:
             from pydantic import TypeAdapter
 
-            # As JSON, so that a strict model accepts a date as text. pydantic's errors are ValueErrors.
+            # As JSON, so that a strict model accepts a date as text. pydantic's errors are
+            # ValueErrors.
             return TypeAdapter(self.type).validate_json(json.dumps(value))
         try:
             return msgspec.convert(value, self.type, str_keys=True)
@@ -55,7 +56,7 @@ class AnswerSchema(msgspec.Struct, frozen=True):
 
 
 def answer_schema_of(source: Any) -> AnswerSchema:
-    """The schema from JSON text, a mapping or a Python type; raises `OptionsError` if it is invalid."""
+    """The schema from JSON text, a mapping or a Python type; raises `OptionsError`."""
     if isinstance(source, str):
         try:
             json_schema: Any = json.loads(source)
@@ -96,7 +97,10 @@ def _text(schema: Any) -> str:
 
 
 def _schema_of_type(source: Any) -> tuple[Any, bool]:
-    """The JSON Schema of a type, and whether pydantic made it. Tries msgspec first, which rejects pydantic models."""
+    """The JSON Schema of a type, and whether pydantic made it.
+
+    Tries msgspec first, which rejects pydantic models.
+    """
     try:
         return msgspec.json.schema(source), False
     except Exception as error:  # annotations of a caller's type can raise anything

@@ -1,4 +1,4 @@
-"""Validate in a separate process with a time limit: a slow regular expression blocks all threads of Python."""
+"""Validate in a separate process: a slow regular expression blocks all Python threads."""
 
 from __future__ import annotations
 
@@ -27,8 +27,11 @@ _PROGRAM = (
 def checked_in_time(
     text: str, schema: Any, longest: float = _LONGEST, *, given_up: Callable[[], object] = lambda: False
 ) -> Checked | None:
-    """Validate as `checked` does. A schema with patterns is checked in a separate process, for at most `longest`
-    seconds. None if `given_up` became true."""
+    """Validate as `checked` does.
+
+    A schema with patterns is checked in a separate process, for at most `longest` seconds. None if
+    `given_up` became true.
+    """
     request = json.dumps([text, schema, longest])
     if '"pattern' not in request:
         return checked(text, schema)
@@ -56,7 +59,7 @@ def checked_in_time(
 def _output(
     child: subprocess.Popen[bytes], request: bytes, until: float, given_up: Callable[[], object]
 ) -> bytes | None:
-    """Send the request and return the output; None after a time-out, or if `given_up` became true."""
+    """Send the request and return the output; None after a time-out or if given up."""
     unsent: bytes | None = request
     while not given_up() and time.monotonic() < until:
         try:

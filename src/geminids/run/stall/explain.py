@@ -30,7 +30,7 @@ class Reason(msgspec.Struct, frozen=True):
 
 
 def shell_reason(snapshot: StallSnapshot) -> Reason | None:
-    """The reason if a shell tool runs; None if all shells have ended and another tool may be running."""
+    """The reason if a shell tool runs; None if all shells ended and another tool may run."""
     shells, look = snapshot.situation.shells, snapshot.look
     if look is None or not look.processes:
         return _unseen(shells, snapshot)
@@ -48,7 +48,7 @@ def shell_reason(snapshot: StallSnapshot) -> Reason | None:
 
 
 def shell_of(snapshot: StallSnapshot, tool: ToolStarted, *, alone: bool) -> ProcessInfo | None:
-    """The shell that runs a tool's command: found by its command line, or by its birth if no other shell tool runs."""
+    """The shell of a tool: by its command line, or by its birth if no other shell tool runs."""
     look = snapshot.look
     assert look is not None
     cli, since, command = look.processes[0].pid, snapshot.began(tool) - EARLY, _command(tool)
@@ -147,7 +147,7 @@ def _in_server(name: str, command_words: tuple[str, ...], reason: Reason, snapsh
 
 
 def _is_command(line: str, words: tuple[str, ...]) -> bool:
-    """Whether these words started this command line: compare the arguments, or the program if there are none.
+    """Whether these words started this command line: compare arguments, else the program.
 
     The start of the line may differ: an interpreter runs a script, and a program may be a link.
     """

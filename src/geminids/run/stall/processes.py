@@ -21,7 +21,7 @@ _SAME = 0.5
 
 
 class ProcessInfo(msgspec.Struct, frozen=True):
-    """A process at one time: `born` is its start (Unix), `cpu` its CPU seconds; `stopped`: by a signal."""
+    """A process at one time: start (`born`, Unix), CPU seconds; `stopped`: by a signal."""
 
     pid: int
     parent: int
@@ -32,10 +32,11 @@ class ProcessInfo(msgspec.Struct, frozen=True):
 
 
 class ProcessSnapshot(msgspec.Struct, frozen=True):
-    """The processes of a run at one time: the CLI first, then its descendants; empty if they cannot be inspected.
+    """The CLI and its descendants at one time; empty if they cannot be inspected.
 
-    `peers` are the addresses that the CLI is connected to, None if unknown. `strays` are processes of the run whose
-    parent has exited. `uncounted` is the number of descendants beyond the limit, which were not inspected.
+    `peers` are the addresses that the CLI is connected to, None if unknown. `strays` are processes
+    of the run whose parent has exited. `uncounted` is the number of descendants beyond the limit,
+    which were not inspected.
     """
 
     at: float
@@ -125,7 +126,8 @@ def _strays(root: psutil.Process, known: Collection[int], skew: float) -> tuple[
         marks = root.environ().get(MARKER, "").split()
         if not marks:
             return ()
-        # The last mark is this run's own; those before it belong to the runs that this one is nested in.
+        # The last mark is this run's own; those before it belong to the runs that this one is
+        # nested in.
         strays = [process for process in marked(marks[-1]) if process.pid not in known][:_MOST]
     except (psutil.Error, OSError):
         return ()
@@ -149,7 +151,7 @@ def _peers(process: psutil.Process) -> tuple[str, ...] | None:
 def cpu_percent(
     before: ProcessSnapshot | None, now: ProcessSnapshot | None, pids: Iterable[int]
 ) -> float | None:
-    """The share of a core that these processes used between `before` and `now`; None if `before` is missing."""
+    """CPU percentage of these processes between `before` and `now`; None without `before`."""
     if before is None or now is None or now.at <= before.at:
         return None
     earlier = {process.pid: process for process in before.processes}

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["SHELL", "Failed", "Situation", "Span", "StallSnapshot", "key_of", "needs_look", "situation_of"]
 
-# The CLI's attempts per request for a named model. With `auto` it tries three times, then another model.
+# The CLI's attempts per request for a named model. With `auto` it tries three times, then another
+# model.
 _ATTEMPTS = 10
 _TOO_MANY, _CLOSED, _SERVER = 429, 499, 500
 
@@ -76,7 +77,7 @@ def _by_gateway(gateway: GatewayEvents) -> Failed | None:
 
 
 def _is_tried(failed: Failed, attempts: int | None) -> bool:
-    """Whether the CLI tries again: not after a client error, and only while it has attempts left."""
+    """Whether the CLI tries again: not after a client error, nor after its last attempt."""
     status = failed.http_status
     again = status is None or status in (_TOO_MANY, _CLOSED) or status >= _SERVER
     return again and (attempts is None or failed.attempt is None or failed.attempt < attempts)
@@ -93,7 +94,8 @@ def _words(command: str | None, args: tuple[str, ...]) -> tuple[str, ...]:
 
 
 SHELL = "run_shell_command"
-# The CLI's own back-off (core/src/utils/retry.ts): 5 s, doubled with each attempt up to 30 s, give or take 30 %.
+# The CLI's own back-off (core/src/utils/retry.ts): 5 s, doubled with each attempt up to 30 s, give
+# or take 30 %.
 _FIRST_WAIT, _LONGEST_WAIT = 5.0, 30.0
 _GIVE_OR_TAKE = 0.3
 # How long the CLI may take to send a request after its wait, on a busy machine.
@@ -101,9 +103,10 @@ _SENDING = 2.0
 
 
 class Failed(msgspec.Struct, frozen=True):
-    """A failed attempt of a request that the CLI tries again: its number, its time (monotonic), the requested wait.
+    """A failed attempt that the CLI repeats: number, time (monotonic), requested wait.
 
-    `is_exact`: the CLI itself reported the wait. `held`: the gateway did not send the request, and answered this.
+    `is_exact`: the CLI itself reported the wait. `held`: the gateway did not send the request, and
+    answered this.
     """
 
     attempt: int | None
@@ -129,12 +132,15 @@ class Failed(msgspec.Struct, frozen=True):
 
 
 def usual_wait(attempt: int | None) -> float:
-    """How long the CLI waits after this attempt; if the API asks for a wait, this is the minimum."""
+    """How long the CLI waits after this attempt, or longer if the API asks for more."""
     return float(min(_LONGEST_WAIT, _FIRST_WAIT * 2 ** (min(attempt or 1, 10) - 1)))
 
 
 class Situation(msgspec.Struct, frozen=True, kw_only=True):
-    """What a transport knows about its run now. `gateway`: the gateway sees its requests; `requests` are in flight."""
+    """What a transport knows about its run now.
+
+    `gateway`: the gateway sees its requests; `requests` are in flight.
+    """
 
     pid: int | None = None
     permission: tuple[PermissionAsked, float] | None = None
@@ -150,7 +156,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     servers: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """MCP servers: names and command lines."""
     own: Callable[[], Collection[int]] | None = None
-    """If other chats share the process: returns the pids that certainly belong to this chat's tools."""
+    """If other chats share the process: returns the pids of this chat's tools."""
 
     @property
     def shells(self) -> tuple[ToolStarted, ...]:
@@ -158,7 +164,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Span(msgspec.Struct, frozen=True):
-    """Since when the run is silent, and the current time: monotonic (`silent`, `now`) and Unix (`wall`)."""
+    """The silence and the current time: monotonic (`silent`, `now`) and Unix (`wall`)."""
 
     silent: float
     now: float
@@ -172,8 +178,9 @@ class Span(msgspec.Struct, frozen=True):
 class StallSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that an explanation is made from.
 
-    `before` and `look` are two inspections of the processes. `own` are the pids that certainly belong to this chat, if
-    chats share the CLI. `allowed` has the last time (Unix) at which a tool waited for permission. `clean` redacts.
+    `before` and `look` are two inspections of the processes. `own` are the pids that certainly
+    belong to this chat, if chats share the CLI. `allowed` has the last time (Unix) at which a tool
+    waited for permission. `clean` redacts.
     """
 
     situation: Situation
@@ -190,7 +197,10 @@ class StallSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def key_of(situation: Situation) -> Hashable:
-    """Key of the current wait. Changes when the run starts to wait for something else. Called every second."""
+    """Key of the current wait.
+
+    Changes when the run starts to wait for something else. Called every second.
+    """
     if situation.permission is not None:
         return "permission", situation.permission[0].id
     if situation.shells:

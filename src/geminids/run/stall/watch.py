@@ -22,8 +22,8 @@ __all__ = ["StallWatch"]
 
 _log = get_logger("run")
 
-# Seconds between two checks whether the reason changed, which cost microseconds. Processes are inspected only for a
-# notice: twice, `_APART` seconds apart.
+# Seconds between two checks whether the reason changed, which cost microseconds. Processes are
+# inspected only for a notice: twice, `_APART` seconds apart.
 _POLL = 1.0
 _APART = 1.0
 _CLOSEST = 0.1
@@ -33,10 +33,12 @@ _FRESH = 3.0
 
 
 class StallWatch:
-    """Watches one attempt. `situation` returns what the transport knows now, or None while the attempt is stopped.
+    """Watches one attempt.
 
-    Silence means no events except notices, nothing on stdout, and no byte of an answer through the gateway. Notices
-    do not end it, so that an API that keeps failing counts as a stall.
+    `situation` returns what the transport knows now, or None while the attempt is stopped.
+
+    Silence means no events except notices, nothing on stdout, and no byte of an answer through the
+    gateway. Notices do not end it, so that an API that keeps failing counts as a stall.
     """
 
     def __init__(
@@ -152,7 +154,7 @@ class StallWatch:
             self._quiet_since, self._told = quiet, 0
 
     def _due(self) -> float | None:
-        """When the next notice is due: N s after the last progress or change of reason, then 2 N, then 4 N later."""
+        """When the next notice is due: N s after the last progress, then 2 N, then 4 N later."""
         if self._after is None:
             return None
         return max(self._quiet_since, self._key_since) + self._after * ((2 << self._told) - 1)
@@ -206,7 +208,7 @@ def _bytes_at(situation: Situation) -> list[float]:
 
 
 def _inspect(situation: Situation, closely: bool) -> tuple[ProcessSnapshot | None, Collection[int] | None]:
-    """Inspect the processes; if chats share the CLI, also return the pids that certainly belong to this chat."""
+    """Inspect the processes; if chats share the CLI, also return this chat's own pids."""
     from geminids.run.stall.processes import inspect_processes
 
     assert situation.pid is not None
