@@ -181,8 +181,8 @@ class Deadlines:
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._began = self._heard = time.monotonic()
-        self._spoke = False
+        self._began = self._last_output = time.monotonic()
+        self._has_output = False
         self.spoke_at = self._began
         """Time of the last output on stdout, or of the start (monotonic)."""
         self._closed_at: float | None = None
@@ -190,12 +190,12 @@ class Deadlines:
         """Whether a tool runs: silence is then no reason to stop."""
 
     def started(self) -> None:
-        self._began = self._heard = self.spoke_at = time.monotonic()
+        self._began = self._last_output = self.spoke_at = time.monotonic()
 
     def heard(self, *, stdout: bool) -> None:
-        self._heard = time.monotonic()
+        self._last_output = time.monotonic()
         if stdout:
-            self._spoke, self.spoke_at = True, self._heard
+            self._has_output, self.spoke_at = True, self._last_output
 
     def closed(self) -> None:
         """The CLI sent its result or closed its output, and should exit now."""
@@ -210,11 +210,11 @@ class Deadlines:
     def silence_ends(self) -> float | None:
         """When silence ends the run (monotonic); None if it does not."""
         options = self._options
-        if not self._spoke and options.start_timeout is not None:
+        if not self._has_output and options.start_timeout is not None:
             return self._began + options.start_timeout
         if options.idle_timeout is None or self.busy:
             return None
-        return self._heard + options.idle_timeout
+        return self._last_output + options.idle_timeout
 
     async def watch(self, stop: Callable[[StopReason], None]) -> None:
         """Wait for the first deadline to pass, and call `stop` with its reason."""
@@ -237,11 +237,11 @@ class Deadlines:
             # Not a time-out: only the exit is missing, and the process gets as long for it as after
             # a TERM.
             yield self._closed_at + max(options.grace, 2.0), "lingering"
-        elif not self._spoke and options.start_timeout is not None:
+        elif not self._has_output and options.start_timeout is not None:
             # `idle_timeout` applies only after the first output.
             yield self._began + options.start_timeout, "start_timeout"
         elif options.idle_timeout is not None and not self.busy:
-            yield self._heard + options.idle_timeout, "idle_timeout"
+            yield self._last_output + options.idle_timeout, "idle_timeout"
 
     def _reason(self, kind: StopKind) -> StopReason:
         options = self._options

@@ -213,9 +213,9 @@ class Journal:
             if not follower.behind:
                 break
         # While the journal cannot be read, no tool waits for it.
-        gone = follower.path is None or follower.problem is not None
-        self._lost |= gone
-        self._merge.following = not gone
+        is_unreadable = follower.path is None or follower.problem is not None
+        self._lost |= is_unreadable
+        self._merge.following = not is_unreadable
         self._agents.look()
 
     async def watch(self) -> None:

@@ -54,10 +54,10 @@ class StallWatch:
         self._recorder = recorder
         self._put = put
         self._situation = situation
-        self._heard = self._quiet_since = time.monotonic()
+        self._last_event = self._quiet_since = time.monotonic()
         self._key: Hashable = None
-        self._key_since = self._heard
-        self._told = 0
+        self._key_since = self._last_event
+        self._notices = 0
         self._failed = False
         self._prepared: float | None = None
         self._allowed: dict[str, float] = {}
@@ -69,7 +69,7 @@ class StallWatch:
         """Take emitted events into account."""
         # Newest first: a batch may be long, and most events are not notices.
         if any(type(event) is not Notice for event in reversed(events)):
-            self._heard = time.monotonic()
+            self._last_event = time.monotonic()
 
     def explained(self, reason: StopReason) -> StopReason:
         """Return the reason of a time-out; if silence caused it, add what the run waited for."""
@@ -89,7 +89,7 @@ class StallWatch:
         """Watch until cancelled. An error here is reported once and does not affect the run."""
         import anyio
 
-        self._heard = self._quiet_since = self._key_since = time.monotonic()
+        self._last_event = self._quiet_since = self._key_since = time.monotonic()
         poll = _POLL if self._after is None else min(_POLL, self._after / 8)
         while True:
             try:
@@ -134,7 +134,7 @@ class StallWatch:
             self._note(after, time.monotonic())
         if after is None or self._deadlines.is_over or (key, quiet) != (self._key, self._quiet_since):
             return 0.0  # the run made progress, or waits for something else now
-        self._told += 1
+        self._notices += 1
         if self._latest is not None:
             reason = self._latest[0]
             words = self._recorder.redact(reason.words)
@@ -146,18 +146,18 @@ class StallWatch:
         """Restart the intervals if the run made progress or waits for something else."""
         key = key_of(situation)
         if key != self._key:
-            self._key, self._key_since, self._told = key, now, 0
+            self._key, self._key_since, self._notices = key, now, 0
         if situation.permission is not None:
             self._allowed[situation.permission[0].id] = time.time()
-        quiet = max(self._heard, self._deadlines.spoke_at, *_bytes_at(situation))
+        quiet = max(self._last_event, self._deadlines.spoke_at, *_bytes_at(situation))
         if quiet > self._quiet_since:
-            self._quiet_since, self._told = quiet, 0
+            self._quiet_since, self._notices = quiet, 0
 
     def _due(self) -> float | None:
         """When the next notice is due: N s after the last progress, then 2 N, then 4 N later."""
         if self._after is None:
             return None
-        return max(self._quiet_since, self._key_since) + self._after * ((2 << self._told) - 1)
+        return max(self._quiet_since, self._key_since) + self._after * ((2 << self._notices) - 1)
 
     async def _explain(self, situation: Situation, seconds: float) -> tuple[Reason, float] | None:
         """Wait so many seconds and explain the stall; inspect the processes twice if that helps."""
@@ -193,7 +193,7 @@ class StallWatch:
         return reason_of(
             StallSnapshot(
                 situation=situation,
-                span=Span(max(self._quiet_since, self._heard), time.monotonic(), time.time()),
+                span=Span(max(self._quiet_since, self._last_event), time.monotonic(), time.time()),
                 clean=self._recorder.redact,
                 before=before,
                 look=look,
