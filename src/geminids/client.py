@@ -147,15 +147,15 @@ def open_run(
     can. A `budget` is shared by all runs and chats that get it. `schema` is a JSON Schema, or a
     msgspec, pydantic or dataclass type; `result.value` then has that type.
     """
-    schema = fields.pop("schema", options.schema if isinstance(options, Options) else None)
-    wanted, fields["schema"] = schema_option(schema)
+    given = fields.pop("schema", options.schema if isinstance(options, Options) else None)
+    schema, fields["schema"] = schema_option(given)
     return Run(
         prompt,
         make_options(options, **fields),
         on_line=on_line,
         make_warm=_warm_run(on_permission),
         budgets=() if budget is None else (budget,),
-        wanted=wanted,
+        schema=schema,
     )
 
 

@@ -223,5 +223,5 @@ def test_a_pipe_says_why_it_takes_long(stand_in: Any) -> None:
     assert (
         len(told) == 1
         and told[0].startswith("geminids: crashed: ")
-        and "the next attempt begins anew, in 1." in told[0]
+        and "the next attempt starts over, in 1." in told[0]
     )

@@ -55,7 +55,7 @@ def test_the_formats_that_have_a_place_for_it(stand_in: Any) -> None:
         (None, "schema.json: No such file or directory"),
         (b"\xff\xfe\x00", "is not UTF-8"),
         (b"{", "schema: is not JSON"),
-        (b'{"type": "nope"}', "schema: is no valid JSON Schema"),
+        (b'{"type": "nope"}', "schema: is not a valid JSON Schema"),
     ],
 )
 def test_a_file_that_is_none(stand_in: Any, tmp_path: Path, data: bytes | None, words: str) -> None:

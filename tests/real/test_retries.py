@@ -150,7 +150,7 @@ def goes_on(events: list[Any]) -> None:
     assert (end.outcome, end.answer, end.attempts) == ("success", "I see what was done.", 2), end.failure
     _, second = of(events, Started)
     assert second.session_id == end.session_id
-    assert "goes on in session" in told(events)[0]
+    assert "resumes session" in told(events)[0]
 
 
 def test_a_crash_in_a_tool_does_not_run_it_twice(world: Any) -> None:
@@ -227,7 +227,7 @@ def test_a_command_is_not_run_twice(make_world: Any) -> None:
     with FakeGoogle([Reply(status=500), Reply(text="fine")]) as google:
         events: list[Any] = list(geminids.stream_sync("/deploy", through(world, google.url, approval="yolo")))
     assert (events[-1].failure.kind, events[-1].attempts) == ("server", 1)
-    assert "holds nothing to go on with" in told(events)[-1]
+    assert "has no messages to resume from" in told(events)[-1]
     assert (world.cwd / "ran.txt").read_text() == "ran\n"
 
 

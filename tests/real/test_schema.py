@@ -144,7 +144,7 @@ def test_the_connection_fails_while_the_form_is_asked_for(make_world: Any) -> No
 def test_a_schema_that_is_wrong_starts_nothing(make_world: Any) -> None:
     """Refused before the run."""
     world = make_world("0.61.0")
-    with pytest.raises(OptionsError, match="no valid JSON Schema"):
+    with pytest.raises(OptionsError, match="not a valid JSON Schema"):
         asked(world, schema={"type": "nope"})
     assert world.gateway.requests == []
     assert marked(os.environ[MARKER]) == []

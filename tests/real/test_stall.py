@@ -118,7 +118,7 @@ def test_what_a_shell_has_left(world: Any) -> None:
     world.gateway.reply(delay=300, text="late")
     seen = Seen(world)
     assert (seen.first.cause, [one.command for one in seen.first.children]) == ("tool", ["sleep 303"])
-    assert "its shell has ended, and the CLI waits for what that left running" in seen.message
+    assert "its shell has ended, and the CLI waits for its background processes" in seen.message
 
 
 @deep
@@ -145,7 +145,7 @@ def test_a_cli_that_a_signal_has_stopped(world: Any, gateway: str) -> None:
     seen = Seen(world, each=stop, gateway=gateway, grace=0.5)  # one that is stopped is not heard of before
     (started,) = (one for one in seen.events if isinstance(one, geminids.Started))
     assert (seen.first.cause, seen.first.pid) == ("stopped", started.pid)
-    assert f"`kill -CONT {started.pid}` lets it go on" in seen.message
+    assert f"continue it with `kill -CONT {started.pid}`" in seen.message
 
 
 @deep
@@ -224,7 +224,7 @@ def test_a_cli_that_does_nothing(world: Any, tmp_path: Path, gateway: str) -> No
     stall = seen.first
     assert (stall.cause, stall.tool) == ("idle", None)
     assert stall.cpu is not None and stall.cpu < 10
-    assert ("no request is under way" if gateway == "on" else "no connection is open") in seen.message
+    assert ("no request is in flight" if gateway == "on" else "no connection is open") in seen.message
     assert [one.command.endswith("server.py initialize") for one in stall.children] == [True]
 
 
@@ -341,5 +341,5 @@ def test_an_idle_time_out_says_what_it_waited_for(world: Any, gateway: str) -> N
     assert result.outcome == "timed_out"
     # It was looked at before the end, and a busy machine may have let the CLI speak to the API a second late.
     waited = "waiting for the API: request 1 to" if gateway == "on" else "waiting for an answer for [1-3] s"
-    assert re.match(f"timed out: 3 s of silence in which no tool ran; {waited}", result.reason)
+    assert re.match(f"timed out: no output and no running tool for 3 s; {waited}", result.reason)
     assert result.stall is not None and result.stall.cause == "api"

@@ -120,10 +120,10 @@ async def test_stop(stand_in: Any, checked: Any) -> None:
 async def test_no_result_before_the_end(stand_in: Any) -> None:
     """Asking for it too early is an error that says what to do."""
     run = geminids.open_run("hi", stand_in(FOREVER))
-    with pytest.raises(GeminidsError, match="not over yet"):
+    with pytest.raises(GeminidsError, match="not ended yet"):
         _ = run.result
     async with run:
-        with pytest.raises(GeminidsError, match="not over yet"):
+        with pytest.raises(GeminidsError, match="not ended yet"):
             _ = run.result
     assert run.result.outcome == "interrupted"
 

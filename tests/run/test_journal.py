@@ -294,7 +294,7 @@ def test_a_mistake_of_ours_costs_the_journal_and_not_the_run(tmp_path: Path, err
     journal.look()
     journal.finish()
     assert [(type(event), event.message) for event in got] == [
-        (Notice, f"not followed any more: {error.__name__}: no ***")
+        (Notice, f"the session journal is not followed any more: {error.__name__}: no ***")
     ]
     assert not journal.whole
 

@@ -92,7 +92,7 @@ class Lane:
         events, truths = self.journal.translate(message)
         self._note(events)
         self.known |= dict.fromkeys(truths, self.now)
-        self.merge.know(truths)
+        self.merge.add_truths(truths)
         if events:
             self.merge.add(events)
         self.merge.release()
@@ -233,7 +233,7 @@ def test_the_end_of_a_tool_waits_and_what_is_behind_it() -> None:
     lane.now = HOLD - 0.01
     lane.merge.release()
     assert lane.merge.held
-    lane.merge.know({"a": Truth(output="true")})
+    lane.merge.add_truths({"a": Truth(output="true")})
     lane.merge.release()
     assert lane.got == [before, _ended(1, output="true"), behind]
     assert lane.sizes == 20 + 5 + len("true")
@@ -248,7 +248,7 @@ def test_nobody_gives_up_before_the_journal_was_read() -> None:
     behind = Text(**_WHERE, seq=1, text="y")
     lane.merge.add([behind], ends_tool=False)
     assert lane.got == []
-    lane.merge.know({"a": Truth(output="true")})
+    lane.merge.add_truths({"a": Truth(output="true")})
     lane.merge.release()
     assert lane.got == [_ended(0, output="true"), behind]
     assert lane.merge.missed == 0

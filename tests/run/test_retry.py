@@ -11,15 +11,15 @@ from geminids.gemini.protocol.outcome.judge import Ending
 from geminids.outcome import Failure
 from geminids.run.accounting.cost import sum_of
 from geminids.run.retry import Decided, Retries
-from geminids.run.schema.answer_schema import Wanted, wanted_of
+from geminids.run.schema.answer_schema import AnswerSchema, answer_schema_of
 
 BUSY = Ending("failed", "m", Failure(kind="server", message="m", retryable=True, hint="h"))
 NO_QUOTA = Ending("failed", "m", Failure(kind="quota_day", message="m", retryable=False, hint="h"))
-WANTED = wanted_of({"type": "integer"})
+SCHEMA = answer_schema_of({"type": "integer"})
 
 
-def tried(prompt: str = "hi", wanted: Wanted | None = None, **fields: Any) -> Retries:
-    return Retries(prompt, Options(**fields), wanted)
+def tried(prompt: str = "hi", schema: AnswerSchema | None = None, **fields: Any) -> Retries:
+    return Retries(prompt, Options(**fields), schema)
 
 
 def over(attempts: Retries, ending: Ending, **fields: Any) -> Any:
@@ -57,21 +57,21 @@ def test_a_fall_back_model_stays() -> None:
 
 def test_a_form_is_asked_for_with_the_model_in_use() -> None:
     """Not with the one that the run began with."""
-    attempts = tried(wanted=WANTED, model="pro", fallback_models=("flash",))
+    attempts = tried(schema=SCHEMA, model="pro", fallback_models=("flash",))
     over(attempts, NO_QUOTA)
     assert over(attempts, Ending("success"), answer="no").next.model == "flash"
 
 
 def test_a_valid_answer_ends_it() -> None:
     """The value is kept, as it is and as the caller's type."""
-    attempts = tried(wanted=WANTED)
+    attempts = tried(schema=SCHEMA)
     assert over(attempts, Ending("success"), answer="3") == Decided(Ending("success"))
     assert (attempts.value, attempts.plain) == (3, 3)
 
 
 def test_an_answer_that_is_not_valid_is_asked_for_again() -> None:
     """In the same session, with the errors, as often as was said; it is a failure of its own kind all the while."""
-    attempts = tried(wanted=WANTED, schema_tries=2)
+    attempts = tried(schema=SCHEMA, schema_tries=2)
     for _ in range(2):
         after = over(attempts, Ending("success"), answer='"x"')
         assert (after.next.resume, after.next.delay) == ("s", 0)
@@ -84,14 +84,14 @@ def test_an_answer_that_is_not_valid_is_asked_for_again() -> None:
 
 def test_a_failure_while_asking_again_goes_on() -> None:
     """The conversation holds the work: a server error at the second question does not begin it anew."""
-    attempts = tried(wanted=WANTED, retries=1)
+    attempts = tried(schema=SCHEMA, retries=1)
     over(attempts, Ending("success"), answer="no")
     assert over(attempts, BUSY).next.resume == "s"
 
 
 def test_tries_for_the_form_and_retries_are_counted_apart() -> None:
     """Two retries and one question more: neither takes from the other."""
-    attempts = tried(wanted=WANTED, retries=2, schema_tries=1)
+    attempts = tried(schema=SCHEMA, retries=2, schema_tries=1)
     for _ in range(2):
         assert over(attempts, BUSY).next is not None
     assert over(attempts, Ending("success"), answer="no").next is not None
@@ -103,17 +103,17 @@ def test_tries_for_the_form_and_retries_are_counted_apart() -> None:
 def test_what_the_caller_has_ended_stays_ended(outcome: Any) -> None:
     """Limits are the caller's own: no attempt follows, of whatever kind."""
     ending = Ending(outcome, "r")
-    assert over(tried(wanted=WANTED, retries=3, fallback_models=("flash",)), ending) == Decided(ending)
+    assert over(tried(schema=SCHEMA, retries=3, fallback_models=("flash",)), ending) == Decided(ending)
 
 
 def test_a_command_is_not_given_the_form() -> None:
     """What stands behind a command are its arguments: the form is asked for afterwards, and that is no try."""
-    attempts = tried("/review", WANTED, schema_tries=0)
+    attempts = tried("/review", SCHEMA, schema_tries=0)
     assert attempts.prompt == "/review"
     after = over(attempts, Ending("success"), answer="Looks good.")
     assert '{"type": "integer"}' in after.next.prompt
     assert over(attempts, Ending("success"), answer="no").next is None
-    as_text = tried("/review", WANTED, literal=True)
+    as_text = tried("/review", SCHEMA, literal=True)
     assert "JSON Schema" in as_text.prompt
 
 
@@ -127,8 +127,8 @@ def test_a_command_is_not_begun_anew() -> None:
 
 def test_no_prompt_stays_none() -> None:
     """A form alone is no task; a template is one."""
-    assert tried("", WANTED).prompt == ""
-    assert "JSON Schema" in tried("", WANTED, template="Say who was first.").prompt
+    assert tried("", SCHEMA).prompt == ""
+    assert "JSON Schema" in tried("", SCHEMA, template="Say who was first.").prompt
 
 
 def test_the_tokens_of_all_attempts() -> None:

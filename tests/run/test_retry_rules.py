@@ -87,7 +87,7 @@ def test_nobody_waits_for_hours() -> None:
     ending = failed("server", retry_after=LONGEST_WAIT + 1)
     found = verdict(ending)
     assert isinstance(found, Stands)
-    assert "the API asks to wait for 301 s" in found.why
+    assert "the API asks to wait 301 s" in found.why
     other = again(ending, fallback_models=("flash",))
     assert other is not None
     assert (other.model, other.delay) == ("flash", 0.0)

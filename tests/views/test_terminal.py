@@ -220,18 +220,18 @@ def test_why_another_attempt_follows_is_said_once(events: Any, watch: Any) -> No
         events.notice("warning", "api_error", "Error when talking"), events.notice("debug", "stderr", "}")
     )
     seen.show(
-        events.notice("warning", "next_attempt", "server: busy; the next attempt begins anew, in 1.0 s")
+        events.notice("warning", "next_attempt", "server: busy; the next attempt starts over, in 1.0 s")
     )
     seen.show(events.started(attempt=2), events.text("no"))
-    seen.show(events.notice("info", "next_attempt", "schema_mismatch: no JSON; asked again in session a"))
+    seen.show(events.notice("info", "next_attempt", "schema_mismatch: no JSON; asking again in session a"))
     seen.show(events.started(attempt=3), events.finished(attempts=3, duration_ms=2000))
     assert seen.screen.splitlines()[:8] == [
-        "  ! server: busy; the next attempt begins anew, in 1.0 s",
+        "  ! server: busy; the next attempt starts over, in 1.0 s",
         "  attempt 2",
         "",
         "no",
         "",
-        "  ! schema_mismatch: no JSON; asked again in session a",
+        "  ! schema_mismatch: no JSON; asking again in session a",
         "  attempt 3",
         "",
     ]

@@ -1,1 +1,1 @@
-"""The lanes of a run, and the short ways to use them."""
+"""Run the agent: start attempts, record their events, retry, stop, and return the result."""

@@ -1,4 +1,4 @@
-"""One attempt of a run: what both transports implement, and the facts that an attempt ends with."""
+"""One attempt of a run: the interface of both transports, and the facts at its end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["Attempt", "AttemptFacts", "workspace_notices"]
 
 
 class AttemptFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What an attempt came to. Made once, when the attempt is over."""
+    """How an attempt ended. Built once, at its end."""
 
     ending: Ending
     stop: StopReason | None = None
@@ -32,7 +32,7 @@ class AttemptFacts(msgspec.Struct, frozen=True, kw_only=True):
     ended: tuple[EndedProcess, ...] = ()
     """Processes that had to be terminated."""
     complete: bool = False
-    """Whether the events hold all that the session's journal does."""
+    """Whether the events contain everything that the session's journal does."""
     decisions: tuple[Decision, ...] = ()
     usage: Usage | None = None
     prices: Prices | None = None
@@ -40,17 +40,20 @@ class AttemptFacts(msgspec.Struct, frozen=True, kw_only=True):
     was_sent: bool = True
     """Whether the prompt was sent: False if no session could be opened."""
     stall: Stall | None = None
-    """What it waited for, if its silence ended it."""
+    """What it waited for, if it was stopped for its silence."""
 
 
 class Attempt(Protocol):
-    """One attempt on one transport. `start` is synchronous: the CLI loads while Python still imports."""
+    """One attempt on one transport.
+
+    `start` is synchronous, so that the CLI loads while Python still imports.
+    """
 
     @property
     def pid(self) -> int | None: ...
     @property
     def mark(self) -> Mark | None:
-        """What every process of the attempt carries in its environment."""
+        """The mark in the environment of every process of the attempt."""
 
     @property
     def session_id(self) -> str | None: ...
@@ -58,30 +61,33 @@ class Attempt(Protocol):
         """Spawn the CLI if the attempt needs a new process; raises OSError."""
 
     async def drive(self) -> None:
-        """Run the attempt to its end. Afterwards nothing of it is left running, except on purpose."""
+        """Run the attempt to its end.
+
+        Afterwards none of its processes runs, except those kept on purpose.
+        """
 
     def stop(self, reason: StopReason) -> None:
-        """Ask for the end; a second call of the caller skips the grace period."""
+        """Stop the attempt; a second call with kind `caller` skips the grace period."""
 
     def facts(self) -> AttemptFacts:
-        """What it came to; also after `drive` was interrupted."""
+        """How it ended; also valid after `drive` was cancelled."""
 
 
 _CODE = "workspace"
 
 
-def workspace_notices(found: Sequence[WorkspaceItem]) -> Iterator[tuple[Level, str, str]]:
-    """Level, code and text for what an untrusted folder contains and this run ignores: a summary, then each item.
+def workspace_notices(ignored: Sequence[WorkspaceItem]) -> Iterator[tuple[Level, str, str]]:
+    """Notices about what this run ignores in an untrusted folder: a summary, then each item.
 
     An `.env` file that does not mention Gemini gets no summary.
     """
-    if any(one.kind != "env file" or one.name for one in found):
-        kinds = Counter(one.kind for one in found)
+    if any(item.kind != "env file" or item.name for item in ignored):
+        kinds = Counter(item.kind for item in ignored)
         counted = ", ".join(_counted(kind, count) for kind, count in kinds.items())
-        text = f"this folder is not trusted, and so without power: {counted} (trust_workspace gives it)"
+        text = f"ignored in this untrusted folder: {counted}; set trust_workspace to allow it"
         yield "warning", _CODE, text
-    for one in found:
-        yield "info", _CODE, f"{one} has no power in this run"
+    for item in ignored:
+        yield "info", _CODE, f"ignored: {item}"
 
 
 def _counted(kind: str, count: int) -> str:

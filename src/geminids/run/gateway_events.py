@@ -1,4 +1,4 @@
-"""What the gateway sees of a run becomes events: each request with its tokens and price, what failed, what waited."""
+"""Turn the gateway's messages into events: requests with tokens and price, failures, waits."""
 
 from __future__ import annotations
 
@@ -25,11 +25,12 @@ if TYPE_CHECKING:
 
 __all__ = ["GatewayEvents", "ending_of"]
 
-# How long the end of a run waits for its requests to end. A closed connection ends its request at once.
+# How long the end of a run waits for its requests to end. A closed connection ends its request at
+# once.
 _SETTLE = 1.0
-# A filter of the API ended the answer, or refused the prompt: the same request is likely to end the same way.
-# The names are from `FinishReason` and `BlockedReason` in the CLI's SDK. The CLI treats OTHER as a filter too
-# (geminiChat.ts).
+# A filter of the API ended the answer or refused the prompt: the same request would probably be
+# filtered again. The names are from `FinishReason` and `BlockedReason` in the CLI's SDK. The CLI
+# treats OTHER as a filter too (geminiChat.ts).
 _FILTERS = (
     "SAFETY",
     "PROHIBITED_CONTENT",
@@ -53,11 +54,13 @@ _KINDS: dict[str, FailureKind] = {
 
 
 class GatewayEvents:
-    """Reads the gateway's messages during one attempt or turn. `put` takes the events; `halt` is called when the
-    gateway has stopped the run.
+    """Reads the gateway's messages during one attempt or turn.
 
-    `halted` says why; `faults` are what broke between gateway and API, newest last; `finish_reason` is the API's word
-    for the last answer of the main conversation, None if that answer was interrupted before the API gave a reason.
+    Passes events to `put`; calls `halt` when the gateway stops the run.
+
+    `halted` is the reason for that. `faults` are the failed requests, newest last. `finish_reason`
+    is the API's reason to end the last answer of the main conversation; None if the answer was
+    interrupted before the API gave one.
     """
 
     def __init__(
@@ -81,7 +84,7 @@ class GatewayEvents:
         self.halted: Halt | None = None
         self.faults: list[Answered] = []
         self.failed: tuple[Answered, float] | None = None
-        """The request that failed last, and when (monotonic), until one succeeds."""
+        """The last request and when it ended (monotonic), if it failed."""
         self.finish_reason: str | None = None
 
     @property
@@ -90,7 +93,7 @@ class GatewayEvents:
         return self._lease.in_flight
 
     async def watch(self) -> None:
-        """Emit what comes, as it comes."""
+        """Emit events as messages arrive, until cancelled."""
         import anyio
 
         while True:
@@ -103,13 +106,13 @@ class GatewayEvents:
                 self._idle.set()
 
     def read(self) -> None:
-        """Emit what has come."""
+        """Emit events for the messages that have arrived."""
         events: list[Event] = []
         for message in self._lease.mailbox.take():
             if isinstance(message, Answered):
                 events += self._answered(message)
             elif isinstance(message, Finding):
-                events += self._found(message)
+                events += self._finding(message)
             elif isinstance(message, Waiting):
                 text = f"request {message.number} waits {message.seconds:.1f} s: {message.reason}"
                 events.append(self._notice("info", "waiting", text, message.number, wait_s=message.seconds))
@@ -123,9 +126,9 @@ class GatewayEvents:
             self._halt(self.halted)
 
     async def settle(self) -> None:
-        """Wait a moment for requests whose client is gone: their cost is known when they end.
+        """Wait up to a second for requests whose client has gone, to learn their cost.
 
-        Call it while `watch` runs: the mailbox has one reader.
+        Call it while `watch` runs, which is the only reader of the mailbox.
         """
         import anyio
 
@@ -135,18 +138,21 @@ class GatewayEvents:
                 await self._idle.wait()
 
     def finish(self) -> None:
-        """Emit what came last, and the requests that have not ended: their tokens are unknown."""
+        """Emit the last messages, and the requests that have not ended, with unknown tokens."""
         self.read()
-        left = [request for request in self._lease.in_flight if request.is_paid and request.left is not None]
-        self._lease.reported_unended.update(request.number for request in left)
-        if any(request.role == "main" for request in left):
+        unended = [
+            request for request in self._lease.in_flight if request.is_paid and request.left is not None
+        ]
+        self._lease.reported_unended.update(request.number for request in unended)
+        if any(request.role == "main" for request in unended):
             self.finish_reason = None
-        if left:
-            self._put([self._unended(request) for request in left])
+        if unended:
+            self._put([self._unended(request) for request in unended])
 
     def explain(self, ending: Ending, *, answer: str) -> Ending:
-        """The ending with what the CLI does not say: it calls every broken connection `fetch failed`, it calls a prompt
-        that was blocked after a tool call a success, and on the warm transport a filter looks like an empty answer."""
+        """Add what the CLI does not report: it calls every broken connection `fetch failed`, it
+        calls a prompt that was blocked after a tool call a success, and on the warm transport a
+        filtered answer looks like an empty one."""
         failure = ending.failure
         is_empty = (
             failure.kind == "blocked" if failure else ending.outcome == "success" and not answer.strip()
@@ -233,10 +239,10 @@ class GatewayEvents:
         )
 
     def _turn_of(self, answer: Answered) -> int:
-        """Each new question of the main conversation is a turn; the same one asked again is not."""
+        """The turn of a request. A new main request starts a turn, a repeated one does not."""
         return self._first_turn + max(answer.turn - self._turns_before, 1) - 1
 
-    def _found(self, finding: Finding) -> list[Event]:
+    def _finding(self, finding: Finding) -> list[Event]:
         level: Level = "info" if finding.code == "compression" else "warning"
         events: list[Event] = [self._notice(level, finding.code, finding.text, finding.request)]
         if finding.code == "discarded" and (problem := self._log.discarded(finding.request)):
@@ -248,7 +254,7 @@ class GatewayEvents:
         return self._notice("warning", finish.lower(), text, answer.number)
 
     def _failure(self, answer: Answered) -> Notice:
-        what = f"request {answer.number} to {answer.model}"
+        request = f"request {answer.number} to {answer.model}"
         level: Level = "warning"
         if answer.status is not None and answer.status >= 400:
             why = f"HTTP {answer.status}" + (f": {answer.error}" if answer.error else "")
@@ -259,12 +265,14 @@ class GatewayEvents:
         if answer.fault is not None or answer.status is None or answer.status >= 400:
             self.faults.append(answer)
         text = (
-            f"{what} failed ({why}), attempt {answer.attempt}" if level == "warning" else f"{what} was {why}"
+            f"{request} failed ({why}), attempt {answer.attempt}"
+            if level == "warning"
+            else f"{request} was {why}"
         )
         status = answer.status if answer.status and answer.status >= 400 else None
         # The CLI sends these again (retry.ts), unless it has no attempts left.
-        is_tried_again = level == "warning" and (status is None or status in (429, 499) or status >= 500)
-        code = "retry" if is_tried_again else "request"
+        is_retried = level == "warning" and (status is None or status in (429, 499) or status >= 500)
+        code = "retry" if is_retried else "request"
         return self._notice(level, code, text, answer.number, Retry(answer.attempt, status))
 
     def _notice(
@@ -277,13 +285,13 @@ class GatewayEvents:
         *,
         wait_s: float | None = None,
     ) -> Notice:
-        # The API's own words may hold a secret that a tool has sent to it.
+        # An error message of the API may repeat a secret that a tool sent to it.
         text = self._recorder.redact(text)
         return self._recorder.notice(level, code, text, retry, request=request, wait_s=wait_s)
 
 
 def ending_of(halt: Halt) -> Ending:
-    """How a run ends that the gateway has stopped."""
+    """The ending of a run that the gateway stopped."""
     if halt.kind == "over_budget":
         return Ending("over_budget", f"{halt.message}\n{halt.hint}" if halt.hint else halt.message)
     failure = Failure(

@@ -1,4 +1,4 @@
-"""Run attempts until one ending stands: start one, drive it, decide what follows, wait, start the next."""
+"""Run attempts until one is final: start one, drive it, decide what follows, wait, repeat."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ from geminids.run.stopping import StopReason, stopped_ending
 if TYPE_CHECKING:
     import anyio
 
-    from geminids.run.schema.answer_schema import Wanted
+    from geminids.run.schema.answer_schema import AnswerSchema
 
 __all__ = ["AttemptLoop", "Starter"]
 
 _log = get_logger("run")
 
-# Reset for further prompts: the session has the template and the files already, and our own prompts are plain text.
+# Options that later prompts reset: the session already has the template and the files, and our own
+# prompts are plain text.
 _SENT_BEFORE: dict[str, Any] = {
     "template": None,
     "variables": {},
@@ -52,47 +53,55 @@ class Starter(Protocol):
         """Start a further attempt; raises `Refused`, `SessionError` or OSError."""
 
     async def open(self) -> None:
-        """The attempts are driven from now on."""
+        """Prepare to drive the attempts. Called once, after `first`."""
 
     def attempt_ended(self, prompt: str, facts: AttemptFacts, *, repeats: bool) -> None:
-        """An attempt that sent `prompt` is over; `repeats` if the next one sends the same prompt again."""
+        """Report that an attempt ended; `repeats` if the next one sends the same prompt."""
 
     async def close(self) -> tuple[EndedProcess, ...]:
-        """No further attempt follows: end what they shared, and return the processes that had to be terminated."""
+        """End what the attempts shared, and return the processes that had to be terminated."""
 
 
 class AttemptLoop:
     """The attempts of one run or chat turn. `attempt` is the last one, None before the first."""
 
     def __init__(
-        self, prompt: str, options: Options, recorder: RunRecorder, starter: Starter, schema: Wanted | None
+        self,
+        prompt: str,
+        options: Options,
+        recorder: RunRecorder,
+        starter: Starter,
+        schema: AnswerSchema | None,
     ) -> None:
         self.retries = Retries(prompt, options, schema)
         self.attempt: Attempt | None = None
         self.facts: list[AttemptFacts] = []
-        """Those of each attempt that is over."""
+        """The facts of each attempt that has ended."""
         self._recorder = recorder
         self._starter = starter
         self._prompt = self.retries.prompt
         self._sent = ""
         self._stop: StopReason | None = None
         self._pause: anyio.Event | None = None
-        """There while the next attempt is waited for."""
+        """Set only while the loop waits before the next attempt."""
         self._until: float | None = None
 
     def start(self, options: Options, began: float) -> None:
-        """Start the first attempt of a run that began then (monotonic); raises `Refused` or OSError."""
+        """Start the first attempt; raises `Refused` or OSError.
+
+        `began` is when the run began (monotonic).
+        """
         self.retries.begin(options)
         self._until = None if options.timeout is None else began + options.timeout
         self._sent = self._prompt
         if not self.retries.possible:
-            self._prompt = ""  # it may be large, and is sent once
+            self._prompt = ""  # it may be large, and is not sent again
         self.attempt = self._starter.first(self._sent, options)
         if self._stop is not None:
             self.attempt.stop(self._stop)
 
     def stop(self, reason: StopReason) -> None:
-        """Ask for the end; asked again, the attempt is ended at once. No further attempt follows."""
+        """Stop the attempt and start no further one. A second call skips the grace period."""
         self._stop = self._stop or reason
         if self._pause is not None:
             self._pause.set()
@@ -100,12 +109,12 @@ class AttemptLoop:
             self.attempt.stop(reason)
 
     def leave(self, reason: StopReason) -> None:
-        """The caller is gone: stop, unless that was asked for before."""
+        """Stop because the caller left. No effect if `stop` was called before."""
         if self._stop is None:
             self.stop(reason)
 
     async def drive(self) -> Ending:
-        """Drive the first attempt and those that follow; the ending of the last one is the run's."""
+        """Drive the first attempt and those that follow; return the ending of the run."""
         await self._starter.open()
         try:
             return await self._drive()
@@ -120,7 +129,7 @@ class AttemptLoop:
             facts = await self._attempt_facts()
             if not self.retries.possible:
                 self._starter.attempt_ended(self._sent, facts, repeats=False)
-                return self._of_the_whole(facts)
+                return self._run_ending(facts)
             decided = await self._decide(facts)
             if decided.why_not is not None:
                 self._notice("warning", f"no further attempt: {decided.why_not}")
@@ -134,7 +143,7 @@ class AttemptLoop:
                 return ending
 
     async def _attempt_facts(self) -> AttemptFacts:
-        """Drive the attempt; its facts are kept whatever happens to it."""
+        """Drive the attempt and keep its facts, also if it fails or is cancelled."""
         assert self.attempt is not None
         try:
             await self.attempt.drive()
@@ -143,12 +152,12 @@ class AttemptLoop:
             try:
                 facts = msgspec.structs.replace(self.attempt.facts(), ending=ending)
             except Exception as second:
-                _log.error("the attempt has no facts", error=second)
+                _log.error("cannot collect the facts of the attempt", error=second)
                 facts = AttemptFacts(ending=ending)
             self.facts.append(facts)
             return facts
         except BaseException:
-            # The event loop is taken down.
+            # The event loop is shutting down.
             self.facts.append(self.attempt.facts())
             raise
         self.facts.append(self.attempt.facts())
@@ -161,31 +170,32 @@ class AttemptLoop:
 
         decide = partial(
             self.retries.decide,
-            self._of_the_whole(facts),
+            self._run_ending(facts),
             answer=self._recorder.redact(self._recorder.answer),
             session_id=facts.session_id,
             tool_calls=self._recorder.tool_calls,
             given_up=lambda: self._stop.text if self._stop is not None else None,
         )
-        # In a thread: to check megabytes by a schema takes seconds, and the caller's other tasks go on.
+        # In a thread: validating megabytes against a schema takes seconds and would block the event
+        # loop.
         return await anyio.to_thread.run_sync(decide) if self.retries.has_schema else decide()
 
-    def _of_the_whole(self, facts: AttemptFacts) -> Ending:
-        """The ending with the run's whole `timeout`, not the time that was left for the last attempt."""
-        whole = self.retries.options.timeout
-        if facts.stop is None or facts.stop.kind != "timeout" or whole is None or len(self.facts) == 1:
+    def _run_ending(self, facts: AttemptFacts) -> Ending:
+        """The ending; a time-out names the run's `timeout`, not the last attempt's share of it."""
+        timeout = self.retries.options.timeout
+        if facts.stop is None or facts.stop.kind != "timeout" or timeout is None or len(self.facts) == 1:
             return facts.ending
         if self._time_left() or facts.ending.outcome != "timed_out":
             return facts.ending
-        return msgspec.structs.replace(facts.ending, reason=f"timed out after {whole:g} s")
+        return msgspec.structs.replace(facts.ending, reason=f"timed out after {timeout:g} s")
 
     async def _start_next(self, ending: Ending, after: NextAttempt) -> Ending | None:
-        """Wait, and start the next attempt. Returns how the run ends if there is none."""
+        """Wait, then start the next attempt. Return the run's ending if it could not be started."""
         import anyio
 
         left = self._time_left()
         if left is not None and after.delay >= left:
-            text = f"it would begin in {after.delay:.1f} s, and the time-out leaves {left:.1f} s"
+            text = f"it would start in {after.delay:.1f} s, but only {left:.1f} s of the time-out are left"
             self._notice("warning", f"no further attempt: {text}; {after.why.partition(';')[0]}")
             return ending
         when = f", in {after.delay:.1f} s" if after.delay else ""
@@ -204,11 +214,11 @@ class AttemptLoop:
         except (Refused, SessionError) as error:
             text = error.failure.message if isinstance(error, Refused) else error.message
         except OSError as error:
-            text = f"the CLI could not be started: {error.strerror or error}"
+            text = f"cannot start the CLI: {error.strerror or error}"
         except Exception as error:
-            # A mistake of ours must not cost the caller what the run had come to.
-            _log.error("the next attempt could not be started", error=error)
-            text = f"geminids itself failed: {type(error).__name__}: {error}"
+            # A bug of ours must not lose the result of the attempts so far.
+            _log.error("cannot start the next attempt", error=error)
+            text = f"internal error in geminids: {type(error).__name__}: {error}"
         self._notice("error", f"no further attempt: {text}")
         return ending
 
@@ -234,10 +244,10 @@ class AttemptLoop:
         return msgspec.structs.replace(options, resume=after.resume, **_SENT_BEFORE)
 
     def _time_left(self) -> float | None:
-        """`timeout` is the whole run's, however many attempts it takes."""
+        """Seconds until the run's `timeout`, which all attempts share; None if it has none."""
         return None if self._until is None else max(self._until - time.monotonic(), 0.0)
 
     def _notice(self, level: Level, text: str, *, wait_s: float | None = None) -> None:
         _log.info("%s", text)
-        # Not the code `retry`: that is the CLI's own, which sends a request again.
+        # Not the code `retry`: that one means that the CLI sends a request again.
         self._recorder.emit_notice(level, "next_attempt", text, wait_s=wait_s)

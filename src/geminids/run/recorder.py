@@ -1,4 +1,7 @@
-"""Record the events of one run: number, redact, accumulate and queue them. Nothing else writes events."""
+"""Record the events of one run: number, redact, accumulate and queue them.
+
+Nothing else writes events.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +36,8 @@ _log = get_logger("run")
 class RunRecorder(EventNumbers):
     """The only writer of a run's events.
 
-    Producers take numbers and the redactor from it, and hand their events to `emit`: to number or redact events there
-    would copy each of them. `redactor` masks the secrets of the attempt that runs now.
+    Producers number and redact their events with its help and pass them to `emit`: if `emit` did
+    that, it would have to copy each event. `redactor` masks the secrets of the current attempt.
     """
 
     def __init__(self, run_id: str | None = None) -> None:
@@ -42,23 +45,23 @@ class RunRecorder(EventNumbers):
         self.run_id = run_id or new_run_id()
         self.redactor = Redactor()
         self.observer: Callable[[Sequence[Event]], None] | None = None
-        """Called with each batch that is emitted: the stall watch of the attempt."""
+        """Called with each emitted batch; used by the stall watch of the attempt."""
         self._accumulator = Accumulator()
         self._queue = EventQueue()
 
     def emit(self, events: Sequence[Event], size: int = 0) -> None:
-        """Emit events; `size` is how many bytes of output they stand for."""
+        """Emit events; `size` is the number of output bytes that they were made from."""
         if self.observer is not None:
             self.observer(events)
         self._accumulator.add(events)
         self._queue.put(events, size)
 
     def emit_notice(self, level: Level, code: str, message: str, *, wait_s: float | None = None) -> None:
-        """Make a notice and emit it."""
+        """Create a notice and emit it."""
         self.emit([self.notice(level, code, self.redact(message), wait_s=wait_s)])
 
     def relay(self, batch: Sequence[Event]) -> None:
-        """Queue events that another recorder has numbered and accumulated."""
+        """Queue events that another recorder has already numbered and accumulated."""
         self._queue.put(batch)
 
     def redact(self, text: str) -> str:
@@ -66,14 +69,14 @@ class RunRecorder(EventNumbers):
         return self.redactor.text(text)
 
     async def take(self) -> Sequence[Event] | None:
-        """The next batch for the consumer; None after the last."""
+        """Wait for the next batch; None after the last."""
         return await self._queue.take()
 
     def close(self) -> None:
         """No more events will come."""
         self._queue.close()
 
-    # What has been recorded so far.
+    # The state so far.
 
     @property
     def text(self) -> str:
@@ -82,12 +85,12 @@ class RunRecorder(EventNumbers):
 
     @property
     def answer(self) -> str:
-        """The text of the last attempt after its last tool."""
+        """The text of the last attempt after its last tool call."""
         return self._accumulator.answer
 
     @property
     def tool_calls(self) -> int:
-        """How many tools all attempts have called."""
+        """The number of tool calls in all attempts."""
         return self._accumulator.tool_calls
 
     @property
@@ -100,13 +103,16 @@ class RunRecorder(EventNumbers):
         return self._accumulator.turns(self.redact)
 
     def accumulate(self, events: Sequence[Event]) -> None:
-        """Take events into account without queueing them: whoever reads a recording passes them on itself."""
+        """Accumulate events without queueing them.
+
+        For recordings, whose reader yields the events itself.
+        """
         self._accumulator.add(events)
 
-    # Its first event and its last.
+    # The first and the last event.
 
     def make_started(self, *, at: int | None = None, **fields: Any) -> Started:
-        """Make the first event of an attempt; `fields` are those that are not the same for every event."""
+        """Create the first event of an attempt; `fields` are the fields that only `Started` has."""
         return Started(
             at=int(time.time() * 1000) if at is None else at,
             seq=self.next(),
@@ -125,10 +131,13 @@ class RunRecorder(EventNumbers):
         clear_session: bool = False,
         value: Any = None,
     ) -> Finished:
-        """Make the last event. `attempts` are those that were started; `began` is a monotonic time."""
+        """Create the last event.
+
+        `attempts` are those that were started; `began` is a monotonic time.
+        """
         last = attempts[-1] if attempts else AttemptFacts(ending=ending)
-        usage = sum_of([one.usage for one in attempts]) if len(attempts) > 1 else last.usage
-        spent = self._accumulator
+        usage = sum_of([attempt.usage for attempt in attempts]) if len(attempts) > 1 else last.usage
+        recorded = self._accumulator
         return Finished(
             at=int(time.time() * 1000),
             seq=self.next(),
@@ -138,35 +147,35 @@ class RunRecorder(EventNumbers):
             outcome=ending.outcome,
             failure=ending.failure,
             reason=ending.reason,
-            # Redact once more: a secret with one half before a tool call and one behind it is complete only here.
-            text=self.redact(spent.text),
-            answer=self.redact(spent.answer),
+            # Redact again: a secret that is split by a tool call is complete only here.
+            text=self.redact(recorded.text),
+            answer=self.redact(recorded.answer),
             session_id=last.session_id,
             clear_session=ending.clear_session or clear_session,
             usage=usage,
-            attempts=spent.attempts,
+            attempts=recorded.attempts,
             exit_code=last.exit_code,
             duration_ms=int((time.monotonic() - began) * 1000),
-            ended=tuple(process for one in attempts for process in one.ended),
+            ended=tuple(process for attempt in attempts for process in attempt.ended),
             complete=last.complete,
-            decisions=tuple(decision for one in attempts for decision in one.decisions),
+            decisions=tuple(decision for attempt in attempts for decision in attempt.decisions),
             value=value,
             stall=last.stall if ending.outcome == "timed_out" else None,
             cost=self._cost(attempts, usage),
             finish_reason=last.finish_reason,
-            discarded=tuple(spent.discarded),
+            discarded=tuple(recorded.discarded),
         )
 
     def _cost(self, attempts: Sequence[AttemptFacts], usage: Usage | None) -> Cost | None:
-        """What all attempts cost; None if none of them sent anything."""
-        prices = next((one.prices for one in reversed(attempts) if one.prices is not None), None)
+        """The cost of all attempts; None if none of them sent anything."""
+        prices = next((attempt.prices for attempt in reversed(attempts) if attempt.prices is not None), None)
         if prices is None:
             return None
         try:
             return prices.total([*self._accumulator.earlier, *self._accumulator.tokens], usage)
         except Exception as error:
-            # A mistake of ours about prices must not cost the caller the ending.
-            _log.error("the cost of the run cannot be computed", error=error)
+            # A bug in pricing must not lose the result.
+            _log.error("cannot compute the cost of the run", error=error)
             return None
 
     def finish(self, finished: Finished) -> Result:
@@ -177,8 +186,9 @@ class RunRecorder(EventNumbers):
         return result
 
     def result_of(self, finished: Finished) -> Result:
-        """The result that belongs to a last event, with the conversation of all events before it."""
-        # `finished.text` may be redacted by another process: turns must begin at places in that text.
+        """The result for a last event, with the conversation of all events before it."""
+        # Another process may have redacted `finished.text`: the offsets of turns must refer to that
+        # text.
         text = self._accumulator.text
         redact = self.redact
 
@@ -190,19 +200,21 @@ class RunRecorder(EventNumbers):
 
 
 _LIMIT = 4 * 1024 * 1024
-# Count at least this many bytes per event: a line of one byte becomes an object of about 200.
+# Count at least this many bytes per event: even a line of one byte becomes an object of about 200
+# bytes.
 _LEAST = 100
 
 
 class EventQueue:
     """Passes batches of events from the run to its consumer. `put` never waits.
 
-    A slow consumer must not slow the CLI down. More than 4 MB go to a file without a name. Whole batches cross from
-    one task to the other: an anyio memory stream passes ten times fewer events.
+    A slow consumer must not slow the CLI down: beyond 4 MB, batches go to an unnamed temporary
+    file. The queue passes whole batches: an anyio memory stream passes ten times fewer events.
     """
 
     def __init__(self) -> None:
-        # In the order of arrival: in memory, in the file, and what the file did not take.
+        # Oldest first: batches in memory, batches in the file, and batches that could not be
+        # written to the file.
         self._batches: deque[tuple[Sequence[Event], int]] = deque()
         self._size = 0
         self._file = _OverflowFile()
@@ -211,7 +223,7 @@ class EventQueue:
         self._changed: anyio.Event | None = None
 
     def put(self, batch: Sequence[Event], size: int = 0) -> None:
-        """Put a batch in; `size` is how many bytes of output it stands for."""
+        """Queue a batch; `size` is the number of output bytes that it was made from."""
         if not batch:
             return
         size = max(size, _LEAST * len(batch))
@@ -219,7 +231,7 @@ class EventQueue:
             self._batches.append((batch, size))
             self._size += size
         else:
-            self._put_aside(batch)
+            self._put_overflow(batch)
         self._wake()
 
     def close(self) -> None:
@@ -228,7 +240,7 @@ class EventQueue:
         self._wake()
 
     async def take(self) -> Sequence[Event] | None:
-        """The next batch, or None after the last."""
+        """Wait for the next batch; None after the last."""
         import anyio
 
         while True:
@@ -247,14 +259,14 @@ class EventQueue:
                 self._changed = anyio.Event()
             await self._changed.wait()
 
-    def _put_aside(self, batch: Sequence[Event]) -> None:
+    def _put_overflow(self, batch: Sequence[Event]) -> None:
         try:
             if not self._overflow:
                 self._file.put(batch)
                 return
         except OSError as error:
-            # A full disk costs memory, not events.
-            _log.warning("events that nobody has read yet stay in memory", error=error)
+            # If the disk is full, use memory rather than lose events.
+            _log.warning("cannot write unread events to a file; keeping them in memory", error=error)
         self._overflow.append(batch)
 
     def _wake(self) -> None:
@@ -264,7 +276,7 @@ class EventQueue:
 
 
 class _OverflowFile:
-    """A file without a name, which nobody else can open and which is gone with this process."""
+    """An unnamed temporary file, which only this process can open."""
 
     def __init__(self) -> None:
         self._file: IO[bytes] | None = None
@@ -277,7 +289,7 @@ class _OverflowFile:
         return len(self._sizes)
 
     def put(self, batch: Sequence[Event]) -> None:
-        """Write a batch behind the others; raises OSError where the disk is full."""
+        """Append a batch; raises OSError if the disk is full."""
         if self._file is None:
             import tempfile  # imported late: most consumers are fast
 
@@ -290,7 +302,7 @@ class _OverflowFile:
         self._sizes.append(len(data))
 
     def take(self) -> Sequence[Event]:
-        """Read the first batch; an empty file gives its space back."""
+        """Read and remove the first batch. An empty file is truncated to free its space."""
         assert self._file is not None
         size = self._sizes.popleft()
         batch: Sequence[Event] = self._decoder.decode(self._read(size))
@@ -306,7 +318,7 @@ class _OverflowFile:
             self._file = None
 
     def __del__(self) -> None:
-        # A consumer that leaves early takes no further batch, and nobody else knows of the file.
+        # A consumer that leaves early never takes the last batch, which would close the file.
         self.close()
 
     def _read(self, size: int) -> bytes:

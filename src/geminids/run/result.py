@@ -1,4 +1,4 @@
-"""The result of a run, and the endings of runs that failed on our side."""
+"""The result of a run, and the endings of runs that failed in geminids itself."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     T = TypeVar("T", default=Any)
 else:
-    from typing import TypeVar  # without a default before Python 3.13, and nobody asks for it when it runs
+    from typing import TypeVar  # no `default` before Python 3.13; only type checkers need it
 
     T = TypeVar("T")
 
@@ -37,7 +37,10 @@ _SHOWN = 200
 
 
 class Result(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
-    """How a run ended. `ask` never raises for that; `raise_for_failure` does, where you want it."""
+    """How a run ended.
+
+    `ask` returns it for failed runs too; call `raise_for_failure` to raise instead.
+    """
 
     run_id: str
     outcome: Outcome
@@ -46,7 +49,7 @@ class Result(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     text: str
     answer: str
     value: T = None  # type: ignore[assignment]
-    """The answer as a schema asked for it, of the caller's own type where one was given; None unless `ok`."""
+    """The answer parsed by the schema, in the caller's type if there is one; None unless `ok`."""
     session_id: str | None
     clear_session: bool
     usage: Usage | None
@@ -56,34 +59,35 @@ class Result(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     ended: tuple[EndedProcess, ...]
     complete: bool
     decisions: tuple[Decision, ...] = ()
-    """The audit trail: every permission that was asked for."""
+    """The audit trail: every permission request and its decision."""
     cost: Cost | None = None
-    """What it costs, all attempts together; None where nothing was started."""
+    """The cost of all attempts together; None if nothing was started."""
     stall: Stall | None = None
-    """What a run waited for that was ended for its silence (`idle_timeout`, `start_timeout`)."""
+    """What the run waited for when `idle_timeout` or `start_timeout` ended it."""
     finish_reason: str | None = None
-    """The API's word for the last answer of the main conversation: `STOP`, `MAX_TOKENS`, `SAFETY` and so on."""
+    """Why the API ended the last answer of the main conversation: `STOP`, `MAX_TOKENS`, …"""
     discarded: tuple[int, ...] = ()
-    """The numbers of the requests whose answers the CLI discarded. They are paid for."""
+    """The numbers of the requests whose answers the CLI discarded. They still cost money."""
     conversation: bytes = b""
-    """What `turns` is made of, packed: most callers never ask, and the values would take much more memory."""
+    """The source of `turns`, packed to save memory: most callers never read it."""
 
     @classmethod
     def of(cls, finished: Finished, conversation: bytes = b"") -> Result:
-        given = {name: getattr(finished, name) for name in cls.__struct_fields__ if name != "conversation"}
-        return cls(**given, conversation=conversation)
+        fields = {name: getattr(finished, name) for name in cls.__struct_fields__ if name != "conversation"}
+        return cls(**fields, conversation=conversation)
 
     @property
     def turns(self) -> tuple[Turn, ...]:
-        """The conversation of the last attempt in its true order (the events come in the order of arrival).
+        """The conversation of the last attempt in its true order; events have the order of arrival.
 
-        Made anew each time: keep it in a variable.
+        Decoded on each access: keep it in a variable.
         """
         return turns_of(self.text, self.conversation)
 
     def __repr__(self) -> str:
-        # Texts are cut: when asyncio.run is over it formats what its task returned (signal.getsignal makes an
-        # enum of the handler, and of that failure a message that is thrown away), all megabytes of it.
+        # Truncate texts: at its end `asyncio.run` formats the value that its task returned,
+        # megabytes of it (signal.getsignal tries to make an enum of the handler and discards the
+        # error message).
         shown = (f"{name}={_short(getattr(self, name))}" for name in self.__struct_fields__)
         return f"Result({', '.join(shown)})"
 
@@ -92,12 +96,12 @@ class Result(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
         return self.outcome == "success"
 
     def raise_for_failure(self) -> Result[T]:
-        """Raise `RunFailed` unless the run succeeded; return the result itself, so that calls chain."""
+        """Raise `RunFailed` unless the run succeeded; return the result, to chain calls."""
         if self.ok:
             return self
-        what = f"{self.outcome} ({self.failure.kind})" if self.failure else self.outcome
+        outcome = f"{self.outcome} ({self.failure.kind})" if self.failure else self.outcome
         hint = self.failure.hint if self.failure else None
-        raise RunFailed(f"{what}: {self.reason or 'no reason known'}", result=self, hint=hint)
+        raise RunFailed(f"{outcome}: {self.reason or 'unknown reason'}", result=self, hint=hint)
 
 
 def _short(value: object) -> str:
@@ -108,25 +112,25 @@ def _short(value: object) -> str:
     return repr(value)
 
 
-_TOO_MANY_FILES = "Too many files are open: raise the limit (ulimit -n), or close some and run fewer at once."
+_TOO_MANY_FILES = "Too many files are open: raise the limit (ulimit -n), or run fewer agents at once."
 
 
 def our_fault(error: Exception, redacted: Callable[[str], str]) -> Ending:
-    """A mistake of ours must not cost the caller the ending."""
+    """The ending of a run that failed because of a bug of ours."""
     while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
-    _log.error("geminids itself failed", error=error)
-    message = redacted(f"geminids itself failed: {type(error).__name__}: {error}")
+    _log.error("internal error", error=error)
+    message = redacted(f"internal error in geminids: {type(error).__name__}: {error}")
     failure = Failure(kind="protocol", message=message, retryable=False, hint=hint_for("protocol"))
     return Ending("failed", message, failure)
 
 
 def ending_of_error(error: Exception, cwd: str, redacted: Callable[[str], str]) -> Ending:
-    """How a run ends that could not be started."""
+    """The ending of a run that could not be started."""
     if isinstance(error, Refused):
         return Ending("failed", error.failure.message, error.failure)
     if isinstance(error, SessionError):
-        # The session could not be locked: its folder cannot be used.
+        # The session could not be locked: the folder of the lock files is not usable.
         hint = error.hint or hint_for("config")
         failure = Failure(kind="config", message=error.message, retryable=False, hint=hint)
         return Ending("failed", error.message, failure)
@@ -136,13 +140,13 @@ def ending_of_error(error: Exception, cwd: str, redacted: Callable[[str], str]) 
 
 
 def _spawn_failed(error: OSError, cwd: str) -> Ending:
-    """The system refused: is it the CLI, the folder or the system?"""
+    """The ending if the process could not be spawned: is the CLI, folder or system the cause?"""
     kind: FailureKind = "crashed"
-    message = f"the CLI could not be started: {error.strerror or error}"
+    message = f"cannot start the CLI: {error.strerror or error}"
     if not os.path.isdir(cwd) or not os.access(cwd, os.X_OK):
-        kind, message = "bad_option", f"cwd: {cwd} is gone or cannot be entered"
+        kind, message = "bad_option", f"cwd: {cwd} does not exist or cannot be entered"
     elif error.errno == errno.E2BIG:
-        kind, message = "bad_option", "env: the environment is too large for this system"
+        kind, message = "bad_option", "env: the environment variables are too large for this system"
     elif isinstance(error, (FileNotFoundError, PermissionError)):
         kind = "cli_missing"
     hint = _TOO_MANY_FILES if error.errno in (errno.EMFILE, errno.ENFILE) else hint_for(kind)

@@ -1,4 +1,4 @@
-"""A run as callers hold it: `async with open_run(…) as run: async for event in run: …`."""
+"""The handle of a run: `async with open_run(…) as run: async for event in run: …`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import anyio
     from anyio.abc import TaskGroup
 
-    from geminids.run.schema.answer_schema import Wanted
+    from geminids.run.schema.answer_schema import AnswerSchema
     from geminids.spending.budget import BaseBudget
 
 __all__ = ["Run"]
@@ -37,7 +37,7 @@ _log = get_logger("run")
 
 
 class Run(EventStream):
-    """One run. Iterate it for its events; `result` is there afterwards, also when cancelled."""
+    """One run. Iterate it for its events; then read `result`, also if the run was cancelled."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Run(EventStream):
         make_warm: MakeWarm | None = None,
         notices: Sequence[tuple[Level, str, str]] = (),
         budgets: Sequence[BaseBudget] = (),
-        wanted: Wanted | None = None,
+        schema: AnswerSchema | None = None,
     ) -> None:
         recorder = RunRecorder()
         super().__init__(recorder)
@@ -59,10 +59,10 @@ class Run(EventStream):
         self._stop_waiting: str | None = None
         self._done: anyio.Event | None = None
         self._tasks: TaskGroup | None = None
-        if wanted is None and options.schema is not None:
-            from geminids.run.schema.answer_schema import wanted_of
+        if schema is None and options.schema is not None:
+            from geminids.run.schema.answer_schema import answer_schema_of
 
-            wanted = wanted_of(options.schema)
+            schema = answer_schema_of(options.schema)
         self._starter = RunStarter(
             recorder,
             Claim(self.id),
@@ -71,12 +71,15 @@ class Run(EventStream):
             on_line=on_line,
             make_warm=make_warm,
         )
-        self._loop = AttemptLoop(prompt, options, recorder, self._starter, wanted)
+        self._loop = AttemptLoop(prompt, options, recorder, self._starter, schema)
         for notice in notices:
             recorder.emit_notice(*notice)
 
     def launch(self) -> None:
-        """Spawn the CLI now, before an event loop runs; entering the block does it otherwise."""
+        """Spawn the CLI now, before an event loop runs.
+
+        Optional: entering the block does it too.
+        """
         if self._launched:
             return
         self._launched = True
@@ -95,7 +98,7 @@ class Run(EventStream):
 
     @property
     def _session(self) -> str | None:
-        """The session that the caller has named, to go on with it or to begin it."""
+        """The session that the caller named, to resume or to create it."""
         return self.options.resume or self.options.session_id
 
     def _start(self) -> None:
@@ -107,12 +110,12 @@ class Run(EventStream):
 
     @property
     def pid(self) -> int | None:
-        """The CLI's pid, or None where nothing was spawned."""
+        """The CLI's pid, or None if nothing was spawned."""
         return self._loop.attempt.pid if self._loop.attempt else None
 
     @property
     def mark(self) -> str | None:
-        """What every process of this run carries in its environment."""
+        """The mark in the environment of every process of this run."""
         mark = self._loop.attempt.mark if self._loop.attempt else None
         return None if mark is None else str(mark)
 
@@ -129,8 +132,8 @@ class Run(EventStream):
         import anyio
 
         if not self._launched:
-            # In a thread: an unknown CLI is asked for its version. Nothing of the run is spawned there, so that a
-            # caller who is cancelled meanwhile leaves nothing behind.
+            # In a thread: this runs an unknown CLI to get its version. It spawns nothing of the
+            # run, so that a caller who is cancelled meanwhile leaves no process behind.
             await anyio.to_thread.run_sync(probe_gemini, self.options)
             self.launch()
         self._done = anyio.Event()
@@ -154,14 +157,15 @@ class Run(EventStream):
         else:
             self.stop()
         try:
-            # A cancelled caller skips the grace period, but still waits until every process has ended.
+            # A cancelled caller skips the grace period, but still waits until every process has
+            # ended.
             await see_through(self._done, self.stop)
         finally:
-            # The block's own error is not handed to the task group, which would wrap it.
+            # Do not pass the block's own error: the task group would wrap it.
             await self._tasks.__aexit__(None, None, None)
 
     async def _drive(self) -> None:
-        """Drive the attempts, whatever becomes of the consumer: leaving the block asks them to stop."""
+        """Drive the attempts, shielded from cancellation: leaving the block asks them to stop."""
         import anyio
 
         assert self._done is not None
@@ -175,7 +179,8 @@ class Run(EventStream):
                 self._finish(ending_of_error(error, self._starter.cwd, self._recorder.redact))
             finally:
                 try:
-                    # Not finished yet: the event loop is taken down, and all processes were killed at once.
+                    # If not finished yet: the event loop is shutting down, and all processes were
+                    # killed at once.
                     facts = self._loop.facts
                     self._finish(facts[-1].ending if facts else Ending("interrupted", BY_CALLER))
                 finally:
@@ -183,7 +188,7 @@ class Run(EventStream):
                     self._recorder.close()
 
     async def _wait_for_session(self) -> None:
-        """Wait until the session is free, then start; the caller's patience and `timeout` hold here too."""
+        """Wait until the session is free, then start. `stop` and `timeout` apply here too."""
         timeout = self.options.timeout
         until = None if timeout is None else self._began + timeout
         try:
@@ -199,7 +204,10 @@ class Run(EventStream):
             self._finish(Ending("timed_out", f"timed out after {timeout:g} s of waiting for the session"))
 
     def _finish(self, ending: Ending) -> None:
-        """Emit the last event, once, and let go of all that the run has held."""
+        """Emit the last event and release everything that the run holds.
+
+        A second call has no effect.
+        """
         if self._result is not None:
             return
         retries = self._loop.retries

@@ -1,4 +1,4 @@
-"""The session that a run works in: looked up before anything is spawned, and held until the run is over."""
+"""Claim the session of a run: look it up before the spawn, and lock it until the run ends."""
 
 from __future__ import annotations
 
@@ -26,9 +26,11 @@ _POLL = 0.05
 
 
 class Claim:
-    """A run's claim to its session. A new run makes it when its id is known, a resumed one before it starts.
+    """The lock on a run's session.
 
-    `fresh` says why a new session was begun in place of the one that was asked for.
+    A resumed session is locked before the start, a new one when its id is known.
+
+    `fresh` is the reason why the run starts a new session instead of the requested one.
     """
 
     def __init__(self, run_id: str) -> None:
@@ -40,7 +42,7 @@ class Claim:
         self.fresh: str | None = None
 
     def look_up(self, options: Options) -> Options:
-        """The same options with the full id of the session to resume; raises `Refused` where it is gone."""
+        """Return the options with the session's full id; raises `Refused` if there is none."""
         if options.resume is None:
             return options
         from geminids.sessions.loader import locate  # imported late: few runs resume
@@ -58,44 +60,47 @@ class Claim:
         return msgspec.structs.replace(options, resume=info.id)
 
     def take(self, session_id: str | None) -> Holder | None:
-        """Hold the session from now on; who has it, where another does."""
+        """Lock the session; return the holder if another run has it."""
         if session_id is None:
             return None
         from geminids.sessions.lock import Lock, still_writing, try_hold
 
         if self._lock is None:
-            got = try_hold(session_id, self._run_id, places=Places.of())
-            if not isinstance(got, Lock):
-                return got
-            self._lock, self._left_by = got, got.left_by
+            lock = try_hold(session_id, self._run_id, places=Places.of())
+            if not isinstance(lock, Lock):
+                return lock
+            self._lock, self._left_by = lock, lock.left_by
         if self._left_by is not None and still_writing(self._left_by):
-            # Its host has died, and what it started is about to be ended. The lock is kept meanwhile: to let go
-            # of it would be to forget who died.
+            # The previous holder died, and its processes are about to be ended. Keep the lock
+            # meanwhile: releasing it would lose the record of that holder.
             return self._left_by
         self._left_by = None
         self._make_ready()
         return None
 
     def _make_ready(self) -> None:
-        """Nobody else has the session now: one that was made on ACP is put in order for the CLI."""
+        """Repair a session that was written over ACP so that the CLI can resume it.
+
+        Needs the lock.
+        """
         if self.file is not None and not self._is_ready:
             from geminids.sessions.repair.reorder_acp import repair_order
 
             self._is_ready = True
             repair_order(self.file)
 
-    async def wait(self, session_id: str, wanted: Callable[[], bool], until: float | None) -> bool:
-        """Wait for the session; False where it is not `wanted` any more, or the time is over."""
+    async def wait(self, session_id: str, is_wanted: Callable[[], bool], until: float | None) -> bool:
+        """Wait for the session and lock it; False if no longer wanted, or after `until`."""
         import anyio
 
-        while wanted() and (until is None or time.monotonic() < until):
+        while is_wanted() and (until is None or time.monotonic() < until):
             if self.take(session_id) is None:
                 return True
             await anyio.sleep(_POLL)
         return False
 
     def release(self) -> None:
-        """Let go of the session: the run is over, or begins another one."""
+        """Unlock the session: the run has ended or starts another session."""
         self.file, self._left_by, self._is_ready = None, None, False
         if self._lock is not None:
             self._lock.release()
@@ -103,7 +108,7 @@ class Claim:
 
 
 def busy(session_id: str, holder: Holder) -> Failure:
-    """Why a run did not wait."""
+    """The failure of a run that does not wait for its session."""
     return Failure(
         kind="session_busy",
         message=f"session {session_id} is in use by {holder}",

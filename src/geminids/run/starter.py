@@ -38,12 +38,12 @@ if TYPE_CHECKING:
 __all__ = ["MakeWarm", "ResumeHeadless", "RunStarter", "WarmRun", "with_one_try_per_request"]
 
 ResumeHeadless = Callable[[str, Options, str | None, Callable[[], bool]], Awaitable[Attempt | Ending]]
-"""Starts a headless attempt with this prompt and these options in a stored session, or in a new one. The last argument
-says whether the attempt is still wanted."""
+"""Starts a headless attempt from a prompt, options and the id of a stored session (None for a new
+one). The last argument returns whether the attempt is still wanted."""
 
 
 class WarmRun(Protocol):
-    """Starts the attempts of one run on the warm transport; `geminids.warm` has it."""
+    """Starts the attempts of one run on the warm transport. Implemented in `geminids.warm`."""
 
     cwd: str
 
@@ -60,14 +60,17 @@ MakeWarm = Callable[[RunRecorder, Claim, RunLease, RequestLog], WarmRun]
 
 
 def with_one_try_per_request(options: Options) -> Options:
-    """If we retry runs, the CLI sends each request once: its ten tries and our retries would multiply."""
+    """If geminids retries, let the CLI send each request once: its ten tries multiply ours."""
     if (options.retries or options.fallback_models) and options.max_attempts is None:
         return msgspec.structs.replace(options, max_attempts=1)
     return options
 
 
 class RunStarter:
-    """Starts the attempts of one run. Holds what they share: the claim to the session, the lease, scratch files."""
+    """Starts the attempts of one run.
+
+    Owns what they share: the claim to the session, the lease, scratch files.
+    """
 
     def __init__(
         self,
@@ -79,12 +82,15 @@ class RunStarter:
         on_line: OnLine | None = None,
         make_warm: MakeWarm | None = None,
     ) -> None:
-        """`free`: requests cost nothing, because no real API is asked. `make_warm`: the run shall be warm if it can."""
+        """`free`: requests cost nothing, because they reach no real API.
+
+        `make_warm`: prefer the warm transport.
+        """
         self.claim = claim
         self.lease = lease
         self.cwd = ""
         self.clear_session = False
-        """A new session was begun in place of the one that the caller asked for."""
+        """Whether a new session was started instead of the one that the caller asked for."""
         self._recorder = recorder
         self._on_line = on_line
         self._make_warm = make_warm
@@ -95,7 +101,7 @@ class RunStarter:
         self._log = RequestLog(recorder.run_id, self._session_and_folder, free=free)
 
     def first(self, prompt: str, options: Options) -> Attempt:
-        """Start the first attempt: warm if somebody answers permission requests, else headless."""
+        """Start the first attempt: warm if the caller decides on permissions, else headless."""
         self._since = datetime.now(UTC)
         check_prices(options)
         options = with_one_try_per_request(options)
@@ -114,27 +120,29 @@ class RunStarter:
         return self._attempt
 
     def claim_session(self, options: Options) -> tuple[Options, Holder | None]:
-        """Look up the session that the options name, and claim it; returns who has it if another run does.
+        """Look up the session that the options name, and claim it.
+
+        Return its holder if another run uses it.
 
         Raises `Refused` if there is no such session, unless `fresh` allows a new one.
         """
         options = self.claim.look_up(options)
         if self.claim.fresh is not None:
             self._recorder.emit_notice(
-                "warning", "fresh_session", f"a new session is begun: {self.claim.fresh}"
+                "warning", "fresh_session", f"starting a new session: {self.claim.fresh}"
             )
         self.clear_session = self.claim.fresh is not None and options.fresh
-        named = options.resume or options.session_id
-        holder = self.claim.take(named)
+        session_id = options.resume or options.session_id
+        holder = self.claim.take(session_id)
         if holder is not None and options.when_busy == "wait":
-            text = f"waiting for session {named}, in use by {holder}"
+            text = f"waiting for session {session_id}, in use by {holder}"
             self._recorder.emit_notice("warning", "session_busy", text)
         return options, holder
 
     async def resume_headless(
         self, prompt: str, options: Options, session_id: str | None, is_wanted: Callable[[], bool]
     ) -> Attempt | Ending:
-        """Start a headless attempt in a stored session, or in a new one if there is none."""
+        """Start a headless attempt in a stored session, or in a new one if `session_id` is None."""
         check_prices(options)
         options = msgspec.structs.replace(
             with_one_try_per_request(options), resume=session_id, session_id=None
@@ -163,14 +171,14 @@ class RunStarter:
         return await self._warm.close() if self._warm is not None else ()
 
     def release(self) -> None:
-        """Let go of the session and remove scratch files."""
+        """Release the session and remove scratch files."""
         if self._scratch is not None:
             self._scratch.close()
             self._scratch = None
         self.claim.release()
 
     def hold(self, session_id: str) -> list[Event]:
-        """A new session has its id: nobody else shall resume it while this run goes on."""
+        """Claim a new session once its id is known, so that no other run resumes it meanwhile."""
         try:
             self.claim.take(session_id)
         except SessionError as error:
@@ -205,21 +213,21 @@ class RunStarter:
         warm = make_warm(self._recorder, self.claim, self.lease, self._log)
         started = warm.first(prompt, options, self.resume_headless)
         if isinstance(started, str):
-            text = f"the headless transport is used, on which nobody is asked: {started}"
+            text = f"using the headless transport, which cannot ask for permission: {started}"
             self._recorder.emit_notice("warning", "lane", text)
             return None
         self._warm, self.cwd = warm, warm.cwd
         return started
 
     def _report_route(self, route: Route) -> None:
-        """Say once what the route means for the caller's secrets and numbers."""
+        """Emit a notice, once per run, if the route affects secrets or usage numbers."""
         if self._recorder.attempt == 1 and (notice := route_notice(route)) is not None:
             self._recorder.emit_notice(*notice)
 
     def _session_and_folder(self) -> tuple[str | None, str | None]:
         return self._attempt.session_id if self._attempt is not None else None, self.cwd
 
-    # The session of a further headless attempt.
+    # Claim the session of a further headless attempt.
 
     def _claim_for(self, options: Options, after: NextAttempt) -> Options:
         if after.prompt is not None:
@@ -232,7 +240,7 @@ class RunStarter:
         return self._claim_named(options, options.session_id)
 
     def _claim_named(self, options: Options, session_id: str) -> Options:
-        """The CLI refuses to create a session whose id exists: resume it, or delete its empty file."""
+        """Resume the session, or delete its empty file: the CLI does not reuse an id."""
         info = _find_session(session_id, options)
         if info is None:
             return options
@@ -241,7 +249,8 @@ class RunStarter:
             return self._claim_stored(resumed)
         if info.damaged or info.started is None or info.started < self._since:
             raise SessionError(f"session {session_id} already exists and cannot be resumed")
-        # The attempt before began it and took its only prompt back. The same prompt is sent again now.
+        # The previous attempt created it and withdrew its only prompt, which this attempt sends
+        # again.
         Path(info.file).unlink(missing_ok=True)
         return options
 
@@ -252,7 +261,7 @@ class RunStarter:
             raise SessionError(f"session {options.resume} is in use by {holder}")
         info = _find_session(str(options.resume), options)
         if info is not None and info.resumable is False:
-            raise SessionError(f"session {options.resume} holds nothing to go on with")
+            raise SessionError(f"session {options.resume} has no messages to resume from")
         return options
 
 

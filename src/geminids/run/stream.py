@@ -1,4 +1,4 @@
-"""The handle that runs, chat turns and remote runs share."""
+"""The base class of the handles of runs, chat turns and remote runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ BY_CALLER = "interrupted by the caller"
 
 
 class EventStream:
-    """Iterate it for the events; `result` is there afterwards. `stop` and leaving its block end the run."""
+    """Iterate it for the events; then read `result`.
+
+    `stop` ends the run, and so does leaving the block.
+    """
 
     _name = "run"
 
@@ -26,28 +29,37 @@ class EventStream:
         self._result: Result | None = None
 
     def __aiter__(self) -> AsyncIterator[Event]:
-        # One iterator for all: a second loop goes on where the first one stopped.
+        # All loops share one iterator: a second loop continues where the first one stopped.
         return self._events
 
     async def next_batch(self) -> Sequence[Event] | None:
-        """The events since the last batch; waits for the first one, None after the last."""
+        """Return the events since the last batch; wait if there are none yet.
+
+        None after the last event.
+        """
         return await self._recorder.take()
 
     @property
     def result(self) -> Result:
-        """How it ended; raises `GeminidsError` while it goes on."""
+        """How it ended; raises `GeminidsError` if it has not ended yet."""
         if self._result is None:
-            hint = "Read its events to the end, or leave its block."
-            raise GeminidsError(f"the {self._name} is not over yet", hint=hint)
+            hint = "Read all events, or leave the `async with` block, before you read the result."
+            raise GeminidsError(f"the {self._name} has not ended yet", hint=hint)
         return self._result
 
     def stop(self, reason: str = BY_CALLER) -> None:
-        """Ask for the end; a second call skips the grace period. The last event says when it is over."""
+        """Stop it; a second call skips the grace period.
+
+        Returns at once: `Finished` is the last event.
+        """
         raise NotImplementedError
 
 
 class _Events:
-    """The events one by one. Not a generator: a cancelled wait would end it, and the rest would be lost."""
+    """Iterates over single events.
+
+    Not a generator: cancellation would end a generator and lose the rest.
+    """
 
     def __init__(self, recorder: RunRecorder) -> None:
         self._recorder = recorder

@@ -24,7 +24,7 @@ from geminids.warm.session import Conversation, Processes
 if TYPE_CHECKING:
     import anyio
 
-    from geminids.run.schema.answer_schema import Wanted
+    from geminids.run.schema.answer_schema import AnswerSchema
     from geminids.spending.budget import BaseBudget
 
 __all__ = ["Chat", "ChatHost"]
@@ -71,7 +71,7 @@ class Chat:
         host: ChatHost,
         options: Options,
         on_permission: OnPermission | None,
-        schema: Wanted | None = None,
+        schema: AnswerSchema | None = None,
         environ: Mapping[str, str] | None = None,
     ) -> None:
         self.usage: list[Usage] = []

@@ -32,7 +32,7 @@ from geminids.warm.session import Conversation
 if TYPE_CHECKING:
     import anyio
 
-    from geminids.run.schema.answer_schema import Wanted
+    from geminids.run.schema.answer_schema import AnswerSchema
 
 __all__ = ["ChatTurn"]
 
@@ -48,7 +48,7 @@ class ChatTurn(EventStream):
         prompt: str,
         options: Options,
         on_permission: OnPermission | None,
-        schema: Wanted | None,
+        schema: AnswerSchema | None,
         on_end: Callable[[Result], None],
     ) -> None:
         import anyio

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from geminids.process.marker import MARKER, new_mark
-from geminids.run.stall.processes import Look, Seen, cpu_percent, look_at
+from geminids.run.stall.processes import ProcessInfo, ProcessSnapshot, cpu_percent, inspect_processes
 
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="only Linux can tell")
 
@@ -58,8 +58,8 @@ def soon(ask: Callable[[], Any]) -> Any:
     return found
 
 
-def looked(pid: int) -> Look:
-    found = look_at(pid)
+def looked(pid: int) -> ProcessSnapshot:
+    found = inspect_processes(pid)
     assert found is not None
     return found
 
@@ -76,10 +76,10 @@ def test_what_is_there(start: Callable[..., int]) -> None:
 
 def test_a_look_at_what_is_gone(start: Callable[..., int]) -> None:
     """Nothing is raised for a process that is not there, or that nobody has buried."""
-    assert look_at(2**22 + 1) is None
+    assert inspect_processes(2**22 + 1) is None
     pid = start("true")
     soon(lambda: psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
-    assert look_at(pid) is None
+    assert inspect_processes(pid) is None
     assert cpu_percent(None, None, [1]) is None
 
 
@@ -90,7 +90,7 @@ def test_where_nobody_may_look(start: Callable[..., int], monkeypatch: pytest.Mo
         pytest.skip("the folder of processes is Linux's")
     with monkeypatch.context() as changed:
         changed.setattr(psutil, "PROCFS_PATH", "/repo/no-proc")
-        look = look_at(pid, peers=True, shell_since=0.0)
+        look = inspect_processes(pid, peers=True, shell_since=0.0)
     assert look is not None and (look.processes, look.peers) == ((), None)
 
 
@@ -98,15 +98,15 @@ def test_processes_that_come_and_go(start: Callable[..., int]) -> None:
     """Fifty looks at a shell that starts and ends programs all the time."""
     pid = start("bash", "-c", "while :; do /bin/true; done")
     for _ in range(50):
-        assert look_at(pid, peers=True) is not None
+        assert inspect_processes(pid, peers=True) is not None
 
 
 def test_a_pid_that_was_given_to_another() -> None:
     """What the first has used is not taken from what the second has; a child that is new counts whole."""
-    before = Look(1.0, (Seen(5, 1, 10.0, "a", 9.0),))
-    assert cpu_percent(before, Look(2.0, (Seen(5, 1, 10.01, "a", 9.5),)), [5]) == 50
-    assert cpu_percent(before, Look(2.0, (Seen(5, 1, 11.5, "b", 0.2),)), [5]) == 20
-    assert cpu_percent(before, Look(2.0, (Seen(6, 1, 11.5, "b", 0.2),)), [5]) == 0
+    before = ProcessSnapshot(1.0, (ProcessInfo(5, 1, 10.0, "a", 9.0),))
+    assert cpu_percent(before, ProcessSnapshot(2.0, (ProcessInfo(5, 1, 10.01, "a", 9.5),)), [5]) == 50
+    assert cpu_percent(before, ProcessSnapshot(2.0, (ProcessInfo(5, 1, 11.5, "b", 0.2),)), [5]) == 20
+    assert cpu_percent(before, ProcessSnapshot(2.0, (ProcessInfo(6, 1, 11.5, "b", 0.2),)), [5]) == 0
 
 
 def test_a_herd_of_processes(start: Callable[..., int]) -> None:
@@ -115,7 +115,7 @@ def test_a_herd_of_processes(start: Callable[..., int]) -> None:
     look = soon(lambda: (seen := looked(pid)) and seen.uncounted == 101 and seen)
     assert len(look.processes) <= 300
     began = time.process_time()
-    look_at(pid, peers=True)
+    inspect_processes(pid, peers=True)
     assert time.process_time() - began < 1
 
 
@@ -136,7 +136,7 @@ def test_what_carries_its_mark_and_is_not_below_it(start: Callable[..., int]) ->
     pid = start("sleep", "300", env=environ)
     left = start("sleep", "301", env=environ)
     start("sleep", "302")
-    look = soon(lambda: (seen := look_at(pid, shell_since=0.0)) and seen.strays and seen)
+    look = soon(lambda: (seen := inspect_processes(pid, shell_since=0.0)) and seen.strays and seen)
     assert [(one.pid, one.command) for one in look.strays] == [(left, "sleep 301")]
     assert looked(pid).strays == ()
 
@@ -149,5 +149,5 @@ def test_a_shell_that_is_there_has_left_nobody(start: Callable[..., int]) -> Non
     start("sleep", "301", env=environ)
     soon(lambda: len(looked(pid).processes) == 2)
     for since, strays in ((0.0, 0), (time.time() + 60, 1)):
-        look = look_at(pid, shell_since=since)
+        look = inspect_processes(pid, shell_since=since)
         assert look is not None and len(look.strays) == strays

@@ -9,22 +9,22 @@ import pytest
 from geminids import PermissionAsked, Stall, ToolStarted
 from geminids.gateway.messages import InFlightRequest
 from geminids.run.stall.explain import level_of, reason_of
-from geminids.run.stall.processes import Look, Seen
-from geminids.run.stall.snapshot import Failed, Moment, Situation, Span, key_of, needs_look
+from geminids.run.stall.processes import ProcessInfo, ProcessSnapshot
+from geminids.run.stall.snapshot import Failed, Situation, Span, StallSnapshot, key_of, needs_look
 
 WHERE: dict[str, Any] = {"at": 0, "seq": 0, "attempt": 1, "turn": 1}
 SPAN = Span(silent=100.0, now=140.0, wall=140.0)
 
 
-CLI = Seen(1, 0, 10.0, "node gemini", 5.0)
+CLI = ProcessInfo(1, 0, 10.0, "node gemini", 5.0)
 
 
-def words(situation: Situation, *below: Seen, **fields: Any) -> tuple[str, Stall]:
+def words(situation: Situation, *below: ProcessInfo, **fields: Any) -> tuple[str, Stall]:
     """What is said; with processes below the CLI, or with fields of the moment, after a look at them."""
     if (below or fields) and "look" not in fields:
         seen = (fields.pop("cli", CLI), *below)
-        fields["look"] = Look(140.0, seen, fields.pop("peers", ()), fields.pop("strays", ()))
-    found = reason_of(Moment(situation=situation, span=SPAN, clean=str, **fields))
+        fields["look"] = ProcessSnapshot(140.0, seen, fields.pop("peers", ()), fields.pop("strays", ()))
+    found = reason_of(StallSnapshot(situation=situation, span=SPAN, clean=str, **fields))
     assert found is not None
     return found.words, found.stall
 
@@ -106,8 +106,8 @@ def test_a_request_and_its_retries_are_one_reason() -> None:
     assert needs_look(trying) and needs_look(waiting) and needs_look(Situation(gateway=True))
 
 
-def bash(pid: int, command: str, born: float = 110.1) -> Seen:
-    return Seen(pid, 1, born, f"bash -c {command}", 0.0)
+def bash(pid: int, command: str, born: float = 110.1) -> ProcessInfo:
+    return ProcessInfo(pid, 1, born, f"bash -c {command}", 0.0)
 
 
 def test_two_shells_of_one_answer() -> None:
@@ -129,7 +129,8 @@ def test_shells_that_cannot_be_told_apart() -> None:
     two = Situation(tools=(shell("echo ***", "a"), shell("echo +++", "b")))
     said, stall = words(two, bash(7, "echo secret"))
     assert (
-        said == "shell tool `echo ***` has been running for 30 s, or one that was called with it: `echo +++`"
+        said
+        == "shell tool `echo ***` has been running for 30 s, or a tool that was called with it: `echo +++`"
     )
     assert stall.pid is None
     assert words(Situation(tools=(shell("echo ***"),)), bash(7, "echo secret"))[1].pid == 7
@@ -138,15 +139,18 @@ def test_shells_that_cannot_be_told_apart() -> None:
 def test_a_shell_that_is_over_beside_another_tool() -> None:
     """The tool that may still run is told, not the one that surely does not."""
     tools = (shell("true", "a"), tool("mcp_s_poke", None, "b"))
-    assert words(Situation(tools=tools), Seen(2, 1, 50.0, "python server.py", 0.0))[1].tool == "mcp_s_poke"
+    assert (
+        words(Situation(tools=tools), ProcessInfo(2, 1, 50.0, "python server.py", 0.0))[1].tool
+        == "mcp_s_poke"
+    )
 
 
 def test_what_a_shell_has_left() -> None:
     """A shell that is gone while its tool is not: the CLI waits for those whom it has left; not for older ones."""
-    left, older = Seen(9, 0, 110.2, "sleep 300", 0.0), Seen(8, 0, 90.0, "sleep 200", 0.0)
+    left, older = ProcessInfo(9, 0, 110.2, "sleep 300", 0.0), ProcessInfo(8, 0, 90.0, "sleep 200", 0.0)
     said, stall = words(Situation(tools=(shell("sleep 300 &"),)), strays=(older, left))
     assert said.endswith(
-        ": its shell has ended, and the CLI waits for what that left running: sleep 300 (pid 9)"
+        ": its shell has ended, and the CLI waits for its background processes: sleep 300 (pid 9)"
     )
     assert [one.pid for one in stall.children] == [9]
 
@@ -154,7 +158,7 @@ def test_what_a_shell_has_left() -> None:
 def test_whose_shell_it_is() -> None:
     """An MCP server, older than the tool, is never taken for it; nor is the shell of another chat."""
     run = Situation(tools=(shell("echo ***"),))
-    assert words(run, Seen(2, 1, 50.0, "python server.py", 0.0))[1].pid is None
+    assert words(run, ProcessInfo(2, 1, 50.0, "python server.py", 0.0))[1].pid is None
     both = (bash(3, "make"), bash(4, "make"))
     assert words(Situation(tools=(shell("make"),)), *both, own={4})[1].pid == 4
     assert words(Situation(tools=(shell("make"),)), *both, own=())[1].pid is None
@@ -169,7 +173,7 @@ def test_a_tool_that_has_waited_for_a_yes() -> None:
 
 def test_a_herd() -> None:
     """Five of them are named, and all are counted."""
-    herd = [Seen(10 + n, 7, 120.0, f"cc1 {n}.c", 0.0) for n in range(40)]
+    herd = [ProcessInfo(10 + n, 7, 120.0, f"cc1 {n}.c", 0.0) for n in range(40)]
     said, stall = words(Situation(tools=(shell("make"),)), bash(7, "make"), *herd)
     assert said.endswith("cc1 4.c (pid 14) and 35 more)")
     assert (len(stall.children), stall.child_count) == (5, 40)
@@ -177,7 +181,7 @@ def test_a_herd() -> None:
 
 def test_a_cli_that_a_signal_has_stopped() -> None:
     """That is said before anything else that it may wait for, but not before a question."""
-    stopped = Seen(1, 0, 10.0, "node gemini", 5.0, stopped=True)
+    stopped = ProcessInfo(1, 0, 10.0, "node gemini", 5.0, stopped=True)
     for situation in (
         Situation(),
         Situation(tools=(shell("make"),)),
@@ -185,12 +189,12 @@ def test_a_cli_that_a_signal_has_stopped() -> None:
     ):
         said, stall = words(situation, cli=stopped)
         assert (stall.cause, stall.pid, level_of(stall)) == ("stopped", 1, "warning")
-        assert said.endswith("for 40 s: `kill -CONT 1` lets it go on")
+        assert said.endswith("for 40 s: continue it with `kill -CONT 1`")
 
 
 def test_an_answer_that_is_not_taken() -> None:
     """The API has begun to answer, and the CLI is the one that is busy; with no byte yet it is the API."""
-    before = Look(139.0, (Seen(1, 0, 10.0, "node gemini", 4.1),))
+    before = ProcessSnapshot(139.0, (ProcessInfo(1, 0, 10.0, "node gemini", 4.1),))
     begun = Situation(gateway=True, requests=(request(left=109.0, first=110.0, last=111.0),))
     assert words(begun, before=before)[1].cause == "busy"
     assert words(Situation(gateway=True, requests=(request(left=109.0),)), before=before)[1].cause == "api"
@@ -198,10 +202,10 @@ def test_an_answer_that_is_not_taken() -> None:
 
 def test_work_of_a_child_is_no_work_of_the_cli() -> None:
     """An MCP server that burns a core while the CLI does nothing: said as such, and told with its pid."""
-    before = Look(139.0, (CLI, Seen(2, 1, 50.0, "python server.py", 1.0)))
-    said, stall = words(Situation(), Seen(2, 1, 50.0, "python server.py", 2.0), before=before)
+    before = ProcessSnapshot(139.0, (CLI, ProcessInfo(2, 1, 50.0, "python server.py", 1.0)))
+    said, stall = words(Situation(), ProcessInfo(2, 1, 50.0, "python server.py", 2.0), before=before)
     assert said.startswith(
-        "the CLI (pid 1) has said nothing, while its children work, for 40 s: no connection"
+        "the CLI (pid 1) has done nothing, while its children work, for 40 s: no connection"
     )
     assert "100 % CPU, children: python server.py (pid 2)" in said
     assert stall.cause == "idle"
@@ -226,10 +230,10 @@ def test_a_process_that_other_chats_share() -> None:
 
 def test_where_nobody_may_look() -> None:
     """That is said, and nothing is made up; of a process that is gone there is nothing to say."""
-    said, _ = words(Situation(pid=4), look=Look(140.0, ()))
-    assert said == "nothing has been heard for 40 s; what the CLI (pid 4) does cannot be seen"
-    assert words(Situation(tools=(shell("make"),)), look=Look(140.0, ()))[1].pid is None
-    assert reason_of(Moment(situation=Situation(pid=4), span=SPAN, clean=str)) is None
+    said, _ = words(Situation(pid=4), look=ProcessSnapshot(140.0, ()))
+    assert said == "no output for 40 s; the CLI (pid 4) cannot be inspected"
+    assert words(Situation(tools=(shell("make"),)), look=ProcessSnapshot(140.0, ()))[1].pid is None
+    assert reason_of(StallSnapshot(situation=Situation(pid=4), span=SPAN, clean=str)) is None
 
 
 @pytest.mark.parametrize(
@@ -246,15 +250,15 @@ def test_where_nobody_may_look() -> None:
 def test_the_process_of_an_mcp_server(line: str, words_: tuple[str, ...], found: bool) -> None:
     """By all of its arguments, or by its program where it has none."""
     run = Situation(tools=(tool("mcp_s_poke"),), servers=(("s", words_),))
-    said, stall = words(run, Seen(2, 1, 50.0, line, 0.0))
+    said, stall = words(run, ProcessInfo(2, 1, 50.0, line, 0.0))
     assert (stall.pid == 2) is found
     assert "in the MCP server s" in said
-    assert words(run, Seen(2, 1, 50.0, line, 0.0), Seen(3, 1, 50.0, line, 0.0))[1].pid is None
+    assert words(run, ProcessInfo(2, 1, 50.0, line, 0.0), ProcessInfo(3, 1, 50.0, line, 0.0))[1].pid is None
 
 
 def test_a_request_that_we_have_not_let_through() -> None:
     """A rate that the user has set is no failure of the API."""
     held = Failed(1, 429, 138.0, 30.0, 7, held="delayed by geminids: the limit is reached")
     said, stall = words(Situation(gateway=True, failed=held))
-    assert said == "a request is delayed by geminids: the limit is reached; the CLI asks again in about 28 s"
+    assert said == "a request is delayed by geminids: the limit is reached; the CLI tries again in about 28 s"
     assert (stall.cause, stall.next_s) == ("held", 28.0)

@@ -81,7 +81,7 @@ def test_never(stand_in: Any) -> None:
     events = watched(stand_in("out(INIT)\ntime.sleep(60)", stall_after=None, idle_timeout=1.5))
     assert stalls(events) == []
     assert events[-1].outcome == "timed_out"
-    assert events[-1].reason.startswith("timed out: 1.5 s of silence in which no tool ran; the CLI (pid ")
+    assert events[-1].reason.startswith("timed out: no output and no running tool for 1.5 s; the CLI (pid ")
     assert "no connection is open, no CPU" in events[-1].reason
     assert (events[-1].stall.cause, events[-1].stall.cpu < 10) == ("idle", True)
 

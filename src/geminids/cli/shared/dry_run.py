@@ -46,7 +46,7 @@ def print_refusal(refused: Refused) -> int:
 def _first_attempt(prompt: str, options: Options) -> tuple[str, Options]:
     """The prompt and the options of the first attempt."""
     from geminids.run.retry import Retries
-    from geminids.run.schema.answer_schema import wanted_of
+    from geminids.run.schema.answer_schema import answer_schema_of
 
-    schema = wanted_of(options.schema) if options.schema is not None else None
+    schema = answer_schema_of(options.schema) if options.schema is not None else None
     return Retries(prompt, options, schema).prompt, with_one_try_per_request(options)

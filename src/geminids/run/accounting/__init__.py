@@ -1,1 +1,1 @@
-"""Requests, tokens and money of a run."""
+"""The requests, tokens and cost of a run."""

@@ -1,4 +1,4 @@
-"""The tokens and the cost of a run: each request priced, and their sum."""
+"""Count the tokens and compute the cost of a run: price each request and add them up."""
 
 from __future__ import annotations
 
@@ -30,8 +30,9 @@ _log = get_logger("run")
 class Prices:
     """Prices the requests of one run.
 
-    `auth_mode` says who pays: with an API key the list price is paid; Vertex and accounts have bills of their own, and
-    only the caller's price table (`options.prices`) knows what is paid.
+    `auth_mode` decides which price applies: an API key pays the list price. Vertex and accounts are
+    billed in other ways, so what they pay is known only from the caller's price table
+    (`options.prices`).
     """
 
     def __init__(self, options: Options, auth_mode: AuthMode, *, metered: bool) -> None:
@@ -46,7 +47,10 @@ class Prices:
         self.loaded = self.free
 
     def load(self) -> None:
-        """Load the price list and the caller's table. It takes a sixth of a second the first time."""
+        """Load the price list and the caller's table.
+
+        It takes a sixth of a second the first time.
+        """
         if self.loaded:
             return
         try:
@@ -56,13 +60,13 @@ class Prices:
             warm_up()
             self._table = None if self._file is None else read_prices(self._file)
         except Exception as error:
-            # Pricing must not end a run: its requests then have no price, and its cost is unknown.
-            _log.error("the prices cannot be loaded", error=error)
+            # Pricing must not end a run: continue without prices, with unknown cost.
+            _log.error("cannot load the prices", error=error)
             self._has_failed = True
         self.loaded = True
 
     def priced(self, used: TokensUsed) -> TokensUsed:
-        """The same request with its price. An HTTP error costs nothing, whatever the model."""
+        """The request with its price. An HTTP error costs nothing with any model."""
         if self.free or used.is_http_error:
             return msgspec.structs.replace(used, price=Decimal(0))
         if used.input is None:
@@ -72,7 +76,10 @@ class Prices:
         return used if price is None else msgspec.structs.replace(used, price=price)
 
     def total(self, requests: Sequence[TokensUsed], usage: Usage | None) -> Cost:
-        """What these requests of all attempts cost. Without the gateway, `usage` is the CLI's own."""
+        """The cost of the requests of all attempts.
+
+        Without the gateway, `usage` has the CLI's own totals.
+        """
         if self.free:
             return Cost(usd=Decimal(0), basis="exact", auth_mode=self._auth_mode)
         if self._metered:
@@ -88,7 +95,7 @@ class Prices:
     def _estimated(
         self, requests: Sequence[TokensUsed], usage: Usage | None
     ) -> list[tuple[str | None, Tokens, int | None]]:
-        """Without the gateway: the CLI's totals by model, which include its router, or else the journal's requests."""
+        """Without the gateway: the CLI's totals by model, or else the journal's requests."""
         models = [model for model in usage.models if model.input or model.output] if usage else []
         if models:
             return [(model.model, _with_thinking(model), None) for model in models]
@@ -122,21 +129,22 @@ class Prices:
     def _price(
         self, model: str | None, tokens: Tokens, at: int | None
     ) -> tuple[Decimal | None, Decimal | None]:
-        """What is paid for these tokens, and their list price."""
+        """The price that the user pays for these tokens, and their list price."""
         self.load()
         if self._has_failed:
             return None, None
         try:
             from geminids.spending.prices import price_of
 
-            # 0 is a time that nobody knows.
+            # 0 means an unknown time.
             day = datetime.fromtimestamp(at / 1000, UTC).date() if at else None
-            # Sums have no tier of their own: most requests of a long run are below the tier that their sum reaches.
+            # Price sums in the lowest tier: most requests of a long run are below the tier that
+            # their sum reaches.
             tier = None if at is not None else 0
             by_list = price_of(model, tokens, day, tier_for=tier)
             own = price_of(model, tokens, day, self._table, tier_for=tier) if self._table else by_list
         except Exception as error:
-            _log.error("model %s cannot be priced", model, error=error)
+            _log.error("cannot price model %s", model, error=error)
             return None, None
         listed = None if by_list is None else by_list.usd
         if own is None or (self._auth_mode != "key" and own.source != "table"):
@@ -145,7 +153,7 @@ class Prices:
 
 
 class _Sum:
-    """Money that is added up, and unknown as soon as one summand is."""
+    """A sum of money. It is unknown (None) as soon as one amount is."""
 
     def __init__(self) -> None:
         self.value: Decimal | None = Decimal(0)
@@ -155,7 +163,7 @@ class _Sum:
 
 
 def _with_thinking(model: ModelUsage) -> ModelUsage:
-    """What the total has over input and output is thinking for the most part."""
+    """Count tokens beyond input and output as thinking: most of them are."""
     if model.thinking is not None or None in (model.total, model.input, model.output):
         return model
     rest = (model.total or 0) - (model.input or 0) - (model.output or 0)
@@ -163,7 +171,10 @@ def _with_thinking(model: ModelUsage) -> ModelUsage:
 
 
 def check_prices(options: Options) -> None:
-    """Raise `Refused` if the caller's price table cannot be read: before anything is started."""
+    """Raise `Refused` if the caller's price table cannot be read.
+
+    Called before anything is started.
+    """
     if options.prices is not None:
         from geminids.spending import read_prices
 
@@ -174,8 +185,10 @@ def check_prices(options: Options) -> None:
 
 
 def load_prices_early(options: Options) -> None:
-    """Load the price list in a thread. Call it when the CLI has loaded and waits for its first answer; before that
-    it would slow the CLI's start."""
+    """Load the price list in a thread.
+
+    Call it when the CLI waits for its first answer: earlier, it would slow down the CLI's start.
+    """
     global _loading
     prices = Prices(options, "none", metered=False)
     if not _loading and not prices.free:
@@ -193,7 +206,7 @@ def usage_of_requests(requests: Sequence[TokensUsed]) -> Usage | None:
     """The sum of these requests; None if there are none."""
     if not requests:
         return None
-    # A model that only refused requests has served nothing.
+    # Leave out models whose requests all failed with an HTTP error.
     names = dict.fromkeys(
         request.model for request in requests if request.model and not request.is_http_error
     )
@@ -215,7 +228,7 @@ def _totals(requests: Sequence[TokensUsed]) -> dict[str, Any]:
 
 
 def usage_of_stats(stats: Stats | None) -> Usage | None:
-    """The CLI's own totals: `input_tokens` includes cached ones, `output_tokens` excludes thinking."""
+    """The CLI's own totals. `input_tokens` includes cached tokens, `output_tokens` no thinking."""
     if stats is None or stats.total_tokens is None:
         return None
     return Usage(
@@ -241,7 +254,7 @@ def usage_of_stats(stats: Stats | None) -> Usage | None:
 
 
 def sum_of(usages: Sequence[Usage | None]) -> Usage | None:
-    """The tokens of several attempts. An attempt without usage never reached the model."""
+    """Add up the usage of several attempts. An attempt without usage never reached the model."""
     known = [usage for usage in usages if usage is not None]
     if not known:
         return None
@@ -256,10 +269,10 @@ def sum_of(usages: Sequence[Usage | None]) -> Usage | None:
         models=tuple(
             ModelUsage(
                 model=name,
-                **{kind: _sum([getattr(one, kind) for one in same]) for kind in names},
-                unknown=sum(one.unknown for one in same),
+                **{kind: _sum([getattr(part, kind) for part in parts]) for kind in names},
+                unknown=sum(part.unknown for part in parts),
             )
-            for name, same in models.items()
+            for name, parts in models.items()
         ),
     )
 
@@ -269,7 +282,7 @@ def _sum(counts: Sequence[int | None]) -> int | None:
 
 
 def _if_none(stats: Stats | ModelStats) -> int | None:
-    """0 if total = input + output; otherwise None, because the rest may be thinking or tool tokens."""
+    """0 if total = input + output; else None: the rest may be thinking or tool tokens."""
     if stats.total_tokens is None or stats.input_tokens is None or stats.output_tokens is None:
         return None
     return 0 if stats.total_tokens <= stats.input_tokens + stats.output_tokens else None

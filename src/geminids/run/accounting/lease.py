@@ -1,4 +1,4 @@
-"""The gateway as one run or chat uses it: opened for a route, with the budgets and limits of the run."""
+"""A run's or chat's lease on the gateway, with the route, budgets and limits of the run."""
 
 from __future__ import annotations
 
@@ -29,16 +29,18 @@ if TYPE_CHECKING:
 __all__ = ["DAY_BOOKED", "Mailbox", "RunLease"]
 
 DAY_BOOKED = "GEMINI_CLI_GEMINIDS_DAY_BOOKED"
-"""Set for the tools of a run that books a day's budget, to the folder of that budget: a run inside a run checks its
-own day's limits but does not book the same requests again."""
-# A shorter key would mask ordinary words (see `redact`).
+"""Set in the environment of a run with a daily budget, to the folder of that budget. A nested run
+then checks its own daily limits but does not record the same requests again."""
+# Shorter keys are not redacted: they would mask ordinary words (see `redact`).
 _SHORTEST = 4
 
 
 class Mailbox:
-    """Messages from the gateway's thread to the run's event loop. Put from any thread, wait in asyncio or trio.
+    """Passes messages from the gateway's thread to the run's event loop.
 
-    Nothing is lost before the loop runs or after it has ended.
+    `put` from any thread, `wait` in asyncio or trio.
+
+    Keeps messages that arrive before the loop starts or after it ended.
     """
 
     def __init__(self) -> None:
@@ -61,7 +63,7 @@ class Mailbox:
                     pass  # the pipe is full: the reader will wake up anyway
 
     def take(self) -> list[GatewayMessage]:
-        """All messages since the last call."""
+        """Return all messages since the last call."""
         with self._lock:
             messages, self._messages = self._messages, []
             return messages
@@ -86,7 +88,7 @@ class Mailbox:
                 pass
 
     def close(self) -> None:
-        """Close the pipe. Later messages are kept, but wake nobody."""
+        """Close the pipe. Later messages are kept, but `wait` does not return for them."""
         with self._lock:
             pipe, self._pipe = self._pipe, None
         for end in pipe or ():
@@ -94,7 +96,7 @@ class Mailbox:
 
 
 class RunLease:
-    """The lease of one run or chat. `connect` opens it; until then, and on a direct route, there is none."""
+    """The lease of one run or chat. `connect` opens it; on a direct route it stays closed."""
 
     def __init__(
         self,
@@ -104,11 +106,14 @@ class RunLease:
         budgets: Sequence[BaseBudget] = (),
         shares_process: bool = False,
     ) -> None:
-        """`shares_process`: the process serves other chats too, so the token is given to each session, if the
-        sign-in permits that, and not to the process."""
+        """`shares_process`: the process serves other chats too.
+
+        Each session then gets its own token, if the sign-in permits that, instead of one token for
+        the process.
+        """
         self.mailbox = Mailbox()
         self.reported_unended: set[int] = set()
-        """Requests that a turn has reported before they ended: what they report later is ignored."""
+        """Requests that a turn reported before they ended. Their later usage is ignored."""
         self._lease: OpenLease | None = None
         self._options = options
         self._whose = whose
@@ -118,7 +123,7 @@ class RunLease:
         self._has_own_budgets = False
         self._recording: Recording | None = None
         self._key: str | None = None
-        """The key that the gateway signs in with, once it is open."""
+        """The gateway's API key, once the lease is open."""
 
     @property
     def is_open(self) -> bool:
@@ -127,12 +132,12 @@ class RunLease:
 
     @property
     def is_dead(self) -> bool:
-        """Whether the gateway has ended under it: its address is of no use any more."""
+        """Whether the gateway of this lease has ended, so that its address no longer works."""
         return self._lease is not None and not self._lease.usable
 
     @property
     def session_token(self) -> str | None:
-        """What a session has to sign in with, if the environment of its process holds no token."""
+        """The token that a session signs in with; None if its process has one."""
         return self._lease.token if self._lease is not None and self._by_session else None
 
     @property
@@ -142,31 +147,31 @@ class RunLease:
 
     @property
     def busy(self) -> bool:
-        """Whether a request has not ended."""
+        """Whether a request is in flight."""
         return self._lease is not None and self._lease.lease.in_flight_count > 0
 
     @property
     def turns(self) -> int:
-        """How many turns of the main conversation were asked for through it."""
+        """The number of turns of the main conversation so far."""
         return self._lease.lease.turns if self._lease is not None else 0
 
     def begin_turn(self) -> None:
-        """A new prompt of a chat begins."""
+        """Start a new prompt of a chat."""
         if self._lease is not None:
             self._lease.lease.begin_turn()
 
     @property
     def has_budget(self) -> bool:
-        """Whether it shares a budget with others."""
+        """Whether the caller gave it a budget, which other runs may share."""
         return bool(self._budgets)
 
     @property
     def budgets(self) -> tuple[BaseBudget, ...]:
-        """The budgets that hold here."""
+        """The budgets that apply to this lease."""
         return self._lease.lease.budgets if self._lease is not None else self._budgets
 
     def share_budgets(self) -> tuple[BaseBudget, ...]:
-        """The budgets for a run that spends from them too. They are made now if the gateway was never opened."""
+        """The budgets, for another run to share. Creates them if the gateway was never opened."""
         if self._lease is None and not self._has_own_budgets:
             is_nested = DAY_BOOKED in os.environ
             self._budgets = tuple(self._new_budgets(os.environ, is_nested=is_nested))
@@ -178,10 +183,10 @@ class RunLease:
         return self.connect(context.route, context.env) if context.route.kind == "gateway" else None
 
     def connect(self, route: Route, env: Mapping[str, str]) -> Endpoint:
-        """Open the gateway for `route`, or return the open one; `env` names proxies and certificates.
+        """Open the gateway for `route`; `env` names proxies and certificates.
 
-        Raises `Refused` if the gateway cannot be opened. A second attempt of a run gets the same lease; if the
-        gateway has ended meanwhile, the lease moves to a new one.
+        Raises `Refused` if the gateway cannot be opened. A second attempt of a run reuses the
+        lease; if the gateway has ended meanwhile, the lease moves to a new one.
         """
         from geminids.gateway.registry import open_lease
 
@@ -195,10 +200,10 @@ class RunLease:
         elif not self._lease.usable:
             try:
                 self._lease = self._lease.renewed()
-                self._lease.begin()  # at once: the CLI has been spawned long ago
+                self._lease.begin()  # at once: the CLI already runs
             except GeminidsError as error:
                 raise Refused("network", error.message, error.hint or "") from None
-            # A chat that was silent has not read that its gateway has ended, and need not any more.
+            # An idle chat has not read the message that its old gateway ended. Drop it.
             for message in self.mailbox.take():
                 if getattr(message, "kind", None) != "gone":
                     self.mailbox.put(message)
@@ -211,23 +216,26 @@ class RunLease:
         )
 
     def begin(self) -> None:
-        """Let the gateway answer. Not before the CLI is spawned: our imports would slow its start."""
+        """Let the gateway answer.
+
+        Call it after the CLI is spawned: our imports would delay the spawn.
+        """
         if self._lease is not None:
             try:
                 self._lease.begin()
             except GeminidsError as error:
                 from geminids.gateway.messages import Halt
 
-                # The CLI runs already: end it like a gateway that has died.
+                # The CLI already runs: end the run as if the gateway had died.
                 self.mailbox.put(Halt(kind="gone", message=error.message, hint=error.hint or ""))
             if any(budget.is_priced for budget in self.budgets):
                 from geminids.run.accounting.cost import load_prices_early
 
-                # While the CLI loads: the first request would wait for it.
+                # Load now, while the CLI loads: otherwise the first request would wait for it.
                 load_prices_early(self._options)
 
     def close(self) -> None:
-        """End the lease: its token is worth nothing from now on."""
+        """End the lease and invalidate its token."""
         if self._lease is not None:
             self._lease.close()
         if self._recording is not None:
@@ -270,12 +278,12 @@ class RunLease:
             return Scripted(offline_scene())
         from geminids.redact import secrets_of
 
-        known = secrets_of(env) | ({key} if key is not None and len(key) >= _SHORTEST else set())
+        secrets = secrets_of(env) | ({key} if key is not None and len(key) >= _SHORTEST else set())
         if options.replay is not None:
             from geminids.gateway.cassette.cassette import load_cassette
             from geminids.gateway.cassette.replay import Replaying
 
-            return Replaying(load_cassette(options.replay), secrets=known, on_remark=self._remark)
+            return Replaying(load_cassette(options.replay), secrets=secrets, on_remark=self._remark)
         from geminids.gateway.forward.forward import Forwarding, default_base_url
         from geminids.gateway.forward.network_settings import read_network_settings
 
@@ -286,7 +294,7 @@ class RunLease:
             return passing
         from geminids.gateway.cassette.recording import Recording
 
-        self._recording = Recording(passing, options.record, secrets=known, on_remark=self._remark)
+        self._recording = Recording(passing, options.record, secrets=secrets, on_remark=self._remark)
         return self._recording
 
     def _remark(self, text: str) -> None:
@@ -318,7 +326,7 @@ class RunLease:
 
             folder = Places.of().root / "spent"
             is_recorded_outside = is_nested and env.get(DAY_BOOKED) == str(folder)
-            # Always priced: another run of the day may have a budget in dollars.
+            # Always with prices: another run of the same day may have a budget in dollars.
             budgets.append(DailyBudget(folder, day, pricing(table), is_recorded=not is_recorded_outside))
         return budgets
 
@@ -327,8 +335,8 @@ class RunLease:
             return None
         from geminids.gateway.limits.rate_limiter import rate_limiter_for
 
-        who = key or f"{route.sign_in} {route.project} {route.location}"
-        return rate_limiter_for(who, route.base_url or "", self._options.requests_per_minute)
+        identity = key or f"{route.sign_in} {route.project} {route.location}"
+        return rate_limiter_for(identity, route.base_url or "", self._options.requests_per_minute)
 
 
 def _credential(

@@ -1,4 +1,4 @@
-"""The headless transport: one `gemini --output-format stream-json` process, from spawn to ending."""
+"""The headless transport: one `gemini --output-format stream-json` process per attempt."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from geminids.run.accounting.lease import RunLease
 from geminids.run.attempt import AttemptFacts, workspace_notices
 from geminids.run.gateway_events import GatewayEvents, ending_of
 from geminids.run.headless.event_sources import OnSession, Sources
-from geminids.run.headless.reader import OnLine, Reading
+from geminids.run.headless.reader import OnLine, PipeReader
 from geminids.run.recorder import RunRecorder
 from geminids.run.stall.snapshot import situation_of
 from geminids.run.stall.watch import StallWatch
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 __all__ = ["HeadlessAttempt"]
 
 
-# How long the pipes may stay open after the process is gone, where a process that was kept holds them.
+# How long to read the pipes after the exit of the CLI, if a kept process holds them open.
 _DRAIN = 0.3
 
 
@@ -76,20 +76,20 @@ class HeadlessAttempt:
         self.deadlines = Deadlines(options)
         self._spawned_at = 0
         self._sources = Sources(plan, options, recorder, self.deadlines, self._stopping, on_line, on_session)
-        self._reading = self._sources.reading
+        self._reader = self._sources.reader
         self._prices = Prices(options, plan.auth.mode, metered=lease.is_open)
         self._gateway: GatewayEvents | None = None
         if lease.is_open:
             self._gateway = GatewayEvents(
                 lease, recorder, self._prices, log, self._put_from_gateway, self._on_halt
             )
-        self._judge = _Judge(plan, options, recorder, self._reading, self._stopping, self._gateway)
-        self._stall = StallWatch(options, self.deadlines, recorder, self._sources.tell, self._situation)
+        self._judge = _Judge(plan, options, recorder, self._reader, self._stopping, self._gateway)
+        self._stall = StallWatch(options, self.deadlines, recorder, self._sources.emit, self._situation)
         self.mark: Mark = new_mark(recorder.run_id)
         self.child: Child | None = None
 
     def start(self) -> None:
-        """Spawn the CLI and hand it the prompt; raises OSError."""
+        """Spawn the CLI and write the prompt to its stdin; raises OSError."""
         plan, options, recorder = self._plan, self._options, self._recorder
         guard_run(self.mark)
         self._spawned_at = int(time.time() * 1000)
@@ -100,7 +100,7 @@ class HeadlessAttempt:
             raise
         self.child = child
         self.deadlines.started()
-        # The CLI waits half a second for the first byte of its stdin: it is there before the CLI looks.
+        # Write at once: the CLI waits only half a second for the first byte on stdin.
         self._unsent = child.write_now(plan.stdin)
         if not self._unsent:
             child.close_stdin()
@@ -119,7 +119,7 @@ class HeadlessAttempt:
         recorder.emit([*notices, started])
 
     def stop(self, reason: StopReason) -> None:
-        """Ask for the end; a second call of the caller skips the grace period."""
+        """Stop the attempt; a second call with kind `caller` skips the grace period."""
         if reason.kind == "caller":
             self._stopping.ask()
         self._begin_to_stop(reason)
@@ -129,10 +129,10 @@ class HeadlessAttempt:
 
     def _put_from_gateway(self, events: list[Event]) -> None:
         self.deadlines.heard(stdout=False)
-        self._sources.tell(events)
+        self._sources.emit(events)
 
     def _situation(self) -> Situation | None:
-        """What is known now, for whoever asks why nothing is heard."""
+        """What is known now, for the stall watch; None while the attempt is stopped."""
         if self.child is None or self._stopping.reason is not None:
             return None
         return situation_of(
@@ -140,7 +140,7 @@ class HeadlessAttempt:
             self.child.pid,
             tools=self.stream.running,
             gateway=self._gateway,
-            retried=self._reading.retried,
+            retried=self._reader.retried,
             spoke_at=self.deadlines.spoke_at,
         )
 
@@ -149,7 +149,7 @@ class HeadlessAttempt:
 
     def _begin_to_stop(self, reason: StopReason) -> None:
         if self._over is not None and self._over.is_set():
-            return  # it has ended by itself: what comes later does not change what it was
+            return  # it has already ended by itself
         if self._stopping.begin(reason):
             # Ignore a result line that arrives after we asked the CLI to stop.
             self._judge.result_came_first = self.stream.result is not None
@@ -157,7 +157,7 @@ class HeadlessAttempt:
                 self._over.set()
 
     async def drive(self) -> None:
-        """Run the CLI to its end; then everything of it is gone."""
+        """Run the CLI to its end, and end its processes."""
         import anyio
 
         if self.child is None:
@@ -168,8 +168,8 @@ class HeadlessAttempt:
         try:
             async with anyio.create_task_group() as tasks:
                 stdout_read, stderr_read = anyio.Event(), anyio.Event()
-                tasks.start_soon(self._reading.read_stdout, self.child, stdout_read)
-                tasks.start_soon(self._reading.read_stderr, self.child, stderr_read, self._check_session)
+                tasks.start_soon(self._reader.read_stdout, self.child, stdout_read)
+                tasks.start_soon(self._reader.read_stderr, self.child, stderr_read, self._check_session)
                 tasks.start_soon(self._watch_exit)
                 self._sources.follow(tasks, since=self._spawned_at)
                 tasks.start_soon(self.deadlines.watch, self._on_deadline)
@@ -183,7 +183,8 @@ class HeadlessAttempt:
 
                 await self._over.wait()
                 if self.child.exit_code is not None:
-                    # Its result may be in the pipe still, and decides what becomes of leftovers.
+                    # The result may still be in the pipe, and decides whether leftover processes
+                    # are kept.
                     self._sources.drain(self.child)
                 self._ended = await end_processes(
                     self.child,
@@ -199,7 +200,7 @@ class HeadlessAttempt:
                     await self._gateway.settle()
                 tasks.cancel_scope.cancel()
         except BaseException:
-            # No time for grace: the event loop is being taken down, or we have made a mistake.
+            # No time for a grace period: the event loop is shutting down, or we have a bug.
             self._end_now()
             raise
         finally:
@@ -228,7 +229,7 @@ class HeadlessAttempt:
         )
 
     def _usage(self) -> Usage | None:
-        """The tokens of the requests that the gateway saw, or the CLI's own totals if the gateway is off."""
+        """The tokens of the requests that the gateway saw; without it, the CLI's own totals."""
         requests = usage_of_requests(self._recorder.requests)
         if self._gateway is not None:
             return requests
@@ -255,7 +256,7 @@ class HeadlessAttempt:
 
     def _end_now(self) -> None:
         assert self.child is not None
-        self._stopping.begin(StopReason("caller", "interrupted: the event loop was taken down"))
+        self._stopping.begin(StopReason("caller", "interrupted: the event loop was shut down"))
         self._ended += end_processes_now(self.child, self.mark)
 
     async def _watch_exit(self) -> None:
@@ -264,78 +265,82 @@ class HeadlessAttempt:
         self._over.set()
 
     def _check_session(self) -> None:
-        if self._reading.fresh_session and self._options.resume not in (None, "latest"):
-            # Before it does anything in a conversation that nobody asked for (seen on 0.41.2).
-            text = "the CLI began another session than the one to resume"
+        if self._reader.fresh_session and self._options.resume not in (None, "latest"):
+            # Stop before the CLI does anything in the wrong conversation (seen on 0.41.2).
+            text = "the CLI started a new session instead of resuming the requested one"
             self._begin_to_stop(StopReason("wrong_session", text))
 
 
-_LINGERING_HINT = "Run again; if it stays so, try another release with `geminids install`."
+_LINGERING_HINT = "Run again; if it happens again, try another release with `geminids install`."
 
 
 class _Judge:
-    """Decides how an attempt ended. `result_came_first`: the CLI gave its result before it was stopped."""
+    """Decides how an attempt ended.
+
+    `result_came_first`: the CLI sent its result before it was stopped.
+    """
 
     def __init__(
         self,
         plan: Plan,
         options: Options,
         recorder: RunRecorder,
-        reading: Reading,
+        reader: PipeReader,
         stopping: Stopping,
         gateway: GatewayEvents | None,
     ) -> None:
         self._plan = plan
         self._options = options
         self._recorder = recorder
-        self._reading = reading
+        self._reader = reader
         self._stopping = stopping
         self._gateway = gateway
         self.result_came_first = False
 
     @property
     def halted(self) -> Halt | None:
-        """Why the gateway has stopped the run, if it has."""
+        """Why the gateway stopped the run; None if it did not."""
         return self._gateway.halted if self._gateway is not None else None
 
     def ending(self, exit_code: int | None) -> Ending:
         """How the attempt ended."""
         stopping, halted = self._stopping, self.halted
-        if halted is not None and not self._said_success:
-            # The gateway blocked a request: report our reason, not the error that the CLI derives from it.
+        if halted is not None and not self._has_succeeded:
+            # The gateway blocked a request: report our reason, not the error that the CLI derives
+            # from it.
             return ending_of(halted)
         reason = stopping.reason
-        if reason is not None and reason.kind == "lingering" and self._reading.stream.result is None:
+        if reason is not None and reason.kind == "lingering" and self._reader.stream.result is None:
             failure = Failure(
                 kind="cut_off",
                 message=reason.text,
                 retryable=True,
                 hint=_LINGERING_HINT,
                 exit_code=exit_code,
-                stderr_tail=self._reading.stderr_tail[-4000:] or None,
+                stderr_tail=self._reader.stderr_tail[-4000:] or None,
             )
             return Ending("failed", reason.text, failure)
-        wanted = stopping.wanted
-        if wanted is None or self.result_came_first or self._said_success:
+        requested = stopping.wanted
+        if requested is None or self.result_came_first or self._has_succeeded:
             ending = self._judged(exit_code)
             if self._gateway is None:
                 return ending
             return self._gateway.explain(ending, answer=self._recorder.answer)
-        return stopped_ending(wanted)
+        return stopped_ending(requested)
 
     def keeps_leftovers(self, exit_code: int | None) -> bool:
-        """Only a run that succeeded, and that nobody stopped, may leave something on purpose."""
-        if self._options.leftovers != "keep" or self._stopping.wanted or not self._said_success:
+        """Whether leftover processes are kept: only if the run succeeded and was not stopped."""
+        if self._options.leftovers != "keep" or self._stopping.wanted or not self._has_succeeded:
             return False
         return self._judged(exit_code).outcome == "success"
 
     @property
-    def _said_success(self) -> bool:
-        result = self._reading.stream.result
+    def _has_succeeded(self) -> bool:
+        result = self._reader.stream.result
         return result is not None and result.status == "success"
 
     def _judged(self, exit_code: int | None) -> Ending:
-        stream = self._reading.stream
+        stream = self._reader.stream
         result = stream.result
         error = error_of(result.error) if result else None
         stats = stats_of(result.stats) if result else None
@@ -347,7 +352,7 @@ class _Judge:
                 error_message=error[1] if error else None,
                 error_lines=tuple((line.severity, line.message) for line in stream.errors),
                 answer=self._recorder.answer,
-                stderr=self._reading.stderr_tail,
+                stderr=self._reader.stderr_tail,
                 resume=self._options.resume,
                 total_tokens=stats.total_tokens if stats else None,
                 tool_calls=stats.tool_calls if stats else None,

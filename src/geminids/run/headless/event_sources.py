@@ -1,4 +1,4 @@
-"""What a headless run says, in one order: its two pipes, and the journal of its session."""
+"""Merge the events of a headless run into one order: stdout, stderr and the journal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from geminids.options import Options
 from geminids.process.child import Child
 from geminids.run.accounting.cost import load_prices_early
 from geminids.run.headless.journal import Merge
-from geminids.run.headless.reader import OnLine, Reading
+from geminids.run.headless.reader import OnLine, PipeReader
 from geminids.run.recorder import RunRecorder
 from geminids.run.stopping import Deadlines, Stopping
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 __all__ = ["OnSession", "Sources"]
 
-# Is told the id of a new session, once, and may have something to say of it.
 OnSession = Callable[[str], list[Event]]
+"""Called once with the id of a new session; returns events to emit."""
 
 
 class Sources:
-    """Reads the pipes and follows the journal, and puts out what they tell; `reading` has what the pipes said."""
+    """Reads the pipes, follows the journal and emits their events; `reader` reads the pipes."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class Sources:
         self._merge = Merge(recorder.emit)
         self._tools_ended = 0
         self._journal: Journal | None = None
-        self.reading = Reading(
+        self.reader = PipeReader(
             recorder,
             deadlines,
             stopping,
@@ -59,15 +59,15 @@ class Sources:
 
     @property
     def stream(self) -> StreamTranslator:
-        return self.reading.stream
+        return self.reader.stream
 
     @property
     def complete(self) -> bool:
-        """Whether the events hold all that the journal does."""
+        """Whether the events contain everything that the journal does."""
         return self._journal is not None and self._journal.whole
 
-    def tell(self, events: list[Event]) -> None:
-        """What somebody else has to say, in the same order; no tool has ended among it."""
+    def emit(self, events: list[Event]) -> None:
+        """Emit events of another source, in the same order. They must not end a tool."""
         self._merge.add(events, ends_tool=False)
 
     def follow(self, tasks: TaskGroup, *, since: int) -> None:
@@ -85,22 +85,22 @@ class Sources:
         tasks.start_soon(self._journal.watch)
 
     def drain(self, child: Child) -> None:
-        """Take what is in the pipes already."""
-        self.reading.drain(child)
+        """Read what is left in the pipes."""
+        self.reader.drain(child)
 
     def finish(self, child: Child) -> None:
-        """The run is over: take all that is there."""
+        """Read what is left in the pipes and in the journal, at the end of the run."""
         self.drain(child)
-        self.reading.finish()
+        self.reader.finish()
         if self._journal is not None:
             self._journal.finish()
 
     def release(self) -> None:
-        """Nothing waits any longer."""
+        """Emit all events that wait for the journal."""
         self._merge.release(now=True)
 
     def _read(self, events: list[Event], size: int = 0) -> None:
-        """What the pipes said. A look at the journal follows, so that neither is far ahead of the other."""
+        """Take events of the pipes, then read the journal, so that both stay in step."""
         ended, self._tools_ended = self._tools_ended, self.stream.tools_ended
         has_ended = ended != self._tools_ended
         if self._journal is not None and has_ended:
@@ -109,7 +109,7 @@ class Sources:
         if self.stream.init is not None:
             load_prices_early(self._options)
         if self._on_session is not None and self.stream.init is not None:
-            tell, self._on_session = self._on_session, None
-            self.tell(tell(self.stream.init.session_id or ""))
+            on_session, self._on_session = self._on_session, None
+            self.emit(on_session(self.stream.init.session_id or ""))
         if self._journal is not None and has_ended:
             self._journal.look()

@@ -1,4 +1,4 @@
-"""Follow the journals of a session and of its subagents during a run, and merge them with the stream."""
+"""Follow the journals of a session and its subagents, and merge them with the stream."""
 
 from __future__ import annotations
 
@@ -18,19 +18,22 @@ from geminids.options import Options
 from geminids.run.recorder import RunRecorder
 from geminids.sessions.follow import Follower
 
-__all__ = ["Heard", "Journal", "Merge", "Put", "Subagents", "Translator", "journal_of_run"]
+__all__ = ["Journal", "Merge", "Put", "StreamState", "Subagents", "Translator", "journal_of_run"]
 
 Put = Callable[[list[Event], int], None]
 
-# How long the end of a tool waits for its journal: that comes some milliseconds beside it.
+# How long the end of a tool waits for its journal record, which is written within milliseconds of
+# it.
 _HOLD = 0.25
 
 
 class Merge:
-    """Passes events on in the order in which they were made. The end of a tool waits for its truth, and what
-    comes behind it waits too; never longer than a moment, and not at all while no journal is `following`.
+    """Passes events on in order.
 
-    `missed` counts the calls whose truth never came.
+    The end of a tool, and the events after it, wait for the tool's record in the journal (its
+    truth): at most 0.25 s, and not at all unless a journal is followed (`following`).
+
+    `missed` counts the calls whose record never came.
     """
 
     def __init__(self, put: Put, clock: Callable[[], float] = time.monotonic) -> None:
@@ -47,7 +50,7 @@ class Merge:
         return bool(self._waiting)
 
     def add(self, events: Sequence[Event], size: int = 0, *, ends_tool: bool = True) -> None:
-        """Events of either source. `ends_tool` is False where it is known that no tool has ended among them."""
+        """Add events of either source. `ends_tool` is False if no tool ends among them."""
         if not self._waiting and not (self.following and ends_tool):
             self._put(list(events), size)
             return
@@ -56,17 +59,19 @@ class Merge:
         self._waiting.extend((event, until, share) for event in events)
         self._pass_on(gives_up=False)
 
-    def know(self, truths: dict[str, Truth]) -> None:
+    def add_truths(self, truths: dict[str, Truth]) -> None:
+        """Add the journal's records of tool calls, by call id."""
         self._truths |= truths
 
     def excuse(self, call_id: str) -> None:
-        """No journal will tell of this call: its end need not wait."""
+        """Do not wait for this call: no journal will have a record of it."""
         self._excused.add(call_id)
 
     def release(self, *, now: bool = False) -> None:
-        """The journal was read: pass on what need not wait any longer; with `now`, everything.
+        """Pass on the events that have waited long enough; with `now`, all of them.
 
-        Only then: on a busy machine the moment may be over before anybody has looked, and the truth be there.
+        Call it only after reading the journal: on a busy machine the wait may be over before the
+        first read, and the record may be there.
         """
         self._pass_on(gives_up=True, now=now)
 
@@ -93,15 +98,16 @@ class Merge:
 
 _log = get_logger("run")
 
-# Between two looks: while a tool runs or an event waits, and while nothing does.
+# Seconds between two reads: while a tool runs or an event waits, and otherwise.
 _SOON, _IDLE = 0.02, 0.1
+# The longest time between two searches for the journal.
 _SELDOM = 5.0
 _SUFFIX = ".jsonl"
 FindFile = Callable[[str], Path | None]
 
 
-class Heard(Protocol):
-    """What the lane itself has heard so far: its session, its tools, and the turns in which agents were called."""
+class StreamState(Protocol):
+    """What the CLI's output has shown so far: session, tools, and turns that called agents."""
 
     @property
     def session_id(self) -> str | None: ...
@@ -112,23 +118,24 @@ class Heard(Protocol):
 
 
 class Translator(Protocol):
-    """Makes events and truths of the messages of the session's own journal."""
+    """Translates messages of the session's own journal into events and tool records (truths)."""
 
     def translate(self, message: Message) -> tuple[list[Event], dict[str, Truth]]: ...
 
 
 class Journal:
-    """Reads what is new in the journals and hands it to the merge.
+    """Reads new records of the journals and passes them to the merge.
 
-    `find` gives the file of a session id. A resumed session's file is given as `resumed`: what is in it already
-    is not of this run, nor is what was said before `since` (Unix ms), wherever it is written anew.
-    Whatever happens to the files, the run goes on: what they would have told is not told.
+    `find` returns the file of a session id. `resumed` is the file of a resumed session: records
+    that it already has do not belong to this run, nor do records from before `since` (Unix ms) if
+    the CLI rewrites the file. A problem with the files never ends the run; their events are missing
+    then.
     """
 
     def __init__(
         self,
         merge: Merge,
-        stream: Heard,
+        stream: StreamState,
         recorder: RunRecorder,
         find: FindFile,
         resumed: Path | None = None,
@@ -149,14 +156,15 @@ class Journal:
         self._lost = False
         self._given_up = False
         if resumed is not None and resumed_id is not None and resumed.suffix == _SUFFIX:
-            # An older release's `.json` is not gone on with: the CLI begins a journal beside it.
+            # The CLI does not append to the `.json` file of an older release; it starts a journal
+            # beside it.
             self._follower = Follower(resumed, from_end=True)
             self._header_seen = merge.following = True
             self._agents.begin(resumed.parent / resumed_id, old=True)
 
     @property
     def whole(self) -> bool:
-        """Whether the journal was there from the first record on, and nothing of it was lost."""
+        """Whether the journal was read from its first record on, without a loss."""
         follower = self._follower
         if follower is None or not self._header_seen or self._lost or self._given_up:
             return False
@@ -164,11 +172,11 @@ class Journal:
         return intact and self._agents.whole
 
     def find(self) -> None:
-        """See whether the journal is there: the CLI makes it before it says which session it is in."""
+        """Search for the journal: the CLI creates it before it reports the session id."""
         session_id = self._stream.session_id
         now = time.monotonic()
         if self._follower is None and session_id and now >= self._search_at:
-            # Seldom, once it was not there: to look for it is to list all sessions of the folder.
+            # Search less and less often: each search lists all sessions of the folder.
             self._search_at, self._search_gap = now + self._search_gap, min(2 * self._search_gap, _SELDOM)
             try:
                 file = self._find(session_id)
@@ -180,18 +188,18 @@ class Journal:
                 self._merge.following = True
 
     def look(self) -> None:
-        """Take what is new; one `stat` where nothing is."""
+        """Read new records; costs one `stat` if there are none."""
         if not self._given_up:
             try:
                 self._look()
             except Exception as error:
-                # Anybody can write to these files, the agent too: nothing in them may cost the run.
+                # Any process can write to these files, also the agent: their content must not end
+                # the run.
                 _log.warning("the session journal is not followed any more", error=error)
                 self._given_up, self._merge.following = True, False
-                told = self._recorder.redact(f"{type(error).__name__}: {error}")
-                self._merge.add(
-                    [self._recorder.notice("warning", "journal", f"not followed any more: {told}")]
-                )
+                problem = self._recorder.redact(f"{type(error).__name__}: {error}")
+                text = f"the session journal is not followed any more: {problem}"
+                self._merge.add([self._recorder.notice("warning", "journal", text)])
         self._merge.release()
 
     def _look(self) -> None:
@@ -204,14 +212,14 @@ class Journal:
                 self._take(line)
             if not follower.behind:
                 break
-        # While it cannot be read, no tool waits for it.
-        gone = follower.path is None or follower.problem is not None
-        self._lost |= gone
-        self._merge.following = not gone
+        # While the journal cannot be read, no tool waits for it.
+        is_unreadable = follower.path is None or follower.problem is not None
+        self._lost |= is_unreadable
+        self._merge.following = not is_unreadable
         self._agents.look()
 
     async def watch(self) -> None:
-        """Look again and again, for as long as the run goes on."""
+        """Read new records repeatedly, until cancelled."""
         import anyio
 
         while True:
@@ -220,7 +228,7 @@ class Journal:
             self.look()
 
     def finish(self) -> None:
-        """The run is over: take what is there, and let nothing wait any longer."""
+        """Read the last records, and pass on all waiting events."""
         self.look()
         if not self._given_up:
             self._agents.finish()
@@ -230,13 +238,13 @@ class Journal:
     def _take(self, line: bytes) -> None:
         record = decode_record(line)
         if record is None:
-            self._lost |= bool(line.strip())  # cut off, or written by nobody we know
+            self._lost |= bool(line.strip())  # cut off, or not written by the CLI
         elif isinstance(record, Header):
             self._header_seen = True
         elif isinstance(record, Message) and not 0 < at_of(record.timestamp) < self._since:
             events, truths = self._main.translate(record)
-            self._merge.know(truths)
-            self._agents.name({t.agent_id: call for call, t in truths.items() if t.agent_id})
+            self._merge.add_truths(truths)
+            self._agents.assign({truth.agent_id: call for call, truth in truths.items() if truth.agent_id})
             if events:
                 self._merge.add(events)
 
@@ -245,7 +253,7 @@ def journal_of_run(
     plan: Plan,
     options: Options,
     merge: Merge,
-    stream: Heard,
+    stream: StreamState,
     recorder: RunRecorder,
     *,
     since: int,
@@ -264,7 +272,7 @@ def journal_of_run(
     )
 
 
-# How often the folder is asked for files that were not there before.
+# Seconds between two listings of the folder.
 _LIST_AGAIN = 0.1
 
 
@@ -276,10 +284,10 @@ class Calls(Protocol):
 
 
 class Subagents:
-    """The journals of subagents: `chats/<session>/<agent>.jsonl`.
+    """Follows the journals of subagents: `chats/<session>/<agent>.jsonl`.
 
-    Which call an agent belongs to is told when the call is over. Before that it is certain where one call alone
-    is open; else the agent's events wait.
+    The main journal reports which call an agent belongs to when the call ends. Before that, we know
+    it only if a single call is open; otherwise the agent's events wait.
     """
 
     def __init__(self, merge: Merge, stream: Calls, recorder: RunRecorder) -> None:
@@ -292,53 +300,53 @@ class Subagents:
         self._followers: dict[str, Follower] = {}
         self._translators: dict[str, JournalTranslator] = {}
         self._calls: dict[str, str] = {}
-        self._named: set[str] = set()
+        self._assigned: set[str] = set()
         self._waiting: dict[str, list[Message]] = {}
 
     @property
     def whole(self) -> bool:
-        """Whether the journal of every agent that was named was there, and nothing of it was lost."""
-        found = self._followers.values()
-        return self._named <= self._followers.keys() and not any(
-            one.path is None or one.dropped or one.problem or one.restarts for one in found
+        """Whether the journal of every agent that a call names was read, without a loss."""
+        return self._assigned <= self._followers.keys() and not any(
+            follower.path is None or follower.dropped or follower.problem or follower.restarts
+            for follower in self._followers.values()
         )
 
     def begin(self, folder: Path, *, old: bool = False) -> None:
-        """Where they will be; with `old`, what is there now is not of this run."""
+        """Set the folder of the journals; with `old`, ignore the files that it has now."""
         self._folder = folder
         if old:
             self._old = frozenset(_names(folder))
 
-    def name(self, calls: Mapping[str | None, str]) -> None:
-        """Agents and the calls that they belong to."""
-        told = {agent: call for agent, call in calls.items() if agent}
-        self._calls |= told
-        self._named |= told.keys()
-        self._listed = 0.0  # its file is there, and its end is about to be told
+    def assign(self, calls: Mapping[str | None, str]) -> None:
+        """Record the calls that agents belong to."""
+        known = {agent: call for agent, call in calls.items() if agent}
+        self._calls |= known
+        self._assigned |= known.keys()
+        self._listed = 0.0  # list the folder at once: the agent's file exists, and its call is about to end
 
     def look(self, *, again: bool = False) -> None:
-        """Take what is new; files that are new are looked for now and then, or `again` at once."""
+        """Read new records. List new files every 0.1 s, or at once if `again`."""
         if not self._stream.agent_turns:
             return
         self._list(again)
         for agent, follower in self._followers.items():
             self._read(agent, follower)
         for agent in list(self._waiting):
-            self._tell(agent)
+            self._emit(agent)
 
     def _read(self, agent: str, follower: Follower) -> None:
         while lines := follower.read_new():
-            found = [record for line in lines if isinstance(record := decode_record(line), Message)]
-            if found:
-                self._waiting.setdefault(agent, []).extend(found)
+            messages = [record for line in lines if isinstance(record := decode_record(line), Message)]
+            if messages:
+                self._waiting.setdefault(agent, []).extend(messages)
             if not follower.behind:
                 break
 
     def finish(self) -> None:
-        """Whoever is left without a call is told without one rather than not at all."""
+        """Read the last records, and emit the events of agents whose call is unknown."""
         self.look(again=True)
         for agent in list(self._waiting):
-            self._tell(agent, at_last=True)
+            self._emit(agent, at_last=True)
 
     def _list(self, again: bool) -> None:
         now = time.monotonic()
@@ -349,7 +357,7 @@ class Subagents:
             if name not in self._old and name.removesuffix(_SUFFIX) not in self._followers:
                 self._followers[name.removesuffix(_SUFFIX)] = Follower(self._folder / name)
 
-    def _tell(self, agent: str, *, at_last: bool = False) -> None:
+    def _emit(self, agent: str, *, at_last: bool = False) -> None:
         translator = self._translators.get(agent) or self._translator(agent, at_last)
         if translator is None:
             return

@@ -1,4 +1,4 @@
-"""Read the CLI's stdout and stderr: bytes become events, and the error reports that it leaves are made private."""
+"""Read the CLI's stdout and stderr into events, and make the CLI's error report files private."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import anyio
 
 
-__all__ = ["OnLine", "Reading", "Reports"]
+__all__ = ["OnLine", "PipeReader", "Reports"]
 
 _log = get_logger("run")
 
@@ -32,14 +32,15 @@ Put = Callable[[list[Event], int], None]
 OnLine = Callable[[str, Sequence[Event]], None]
 
 _LONGEST_STDERR_LINE = 1024 * 1024
-# A pipe of ours holds a megabyte; what a process that was kept says after that is not the CLI's.
+# Our pipes hold a megabyte. Anything beyond that was written by a kept process, not by the CLI.
 _MOST_DRAINED = 1024 * 1024
 
 
-class Reading:
-    """Reads both pipes to their end, tells the deadlines what it hears, and puts out events.
+class PipeReader:
+    """Reads both pipes to their end, resets the deadlines on output, and emits events.
 
-    `fresh_session` turns true where the CLI says that it has begun a new session instead of resuming one.
+    `fresh_session` becomes true if the CLI reports that it started a new session instead of
+    resuming one.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class Reading:
         self.stream = StreamTranslator(recorder, redactor, why_not)
         self.fresh_session = False
         self.retried: tuple[Remark, float] | None = None
-        """The last retry that stderr told of, and when (monotonic)."""
+        """The last retry that stderr reported, and when (monotonic)."""
 
     @property
     def stderr_tail(self) -> str:
@@ -82,19 +83,19 @@ class Reading:
         self._deadlines.closed()
         done.set()
 
-    async def read_stderr(self, child: Child, done: anyio.Event, heard: Callable[[], None]) -> None:
-        """`heard` is called after each chunk, when `fresh_session` says what it said."""
+    async def read_stderr(self, child: Child, done: anyio.Event, on_chunk: Callable[[], None]) -> None:
+        """Read stderr to its end; call `on_chunk` after each chunk has been parsed."""
         import anyio
 
         while chunk := await child.read_stderr():
             self._deadlines.heard(stdout=False)
             self._take_stderr(self._stderr_lines.feed(chunk))
-            heard()
+            on_chunk()
             await anyio.lowlevel.checkpoint()
         done.set()
 
     def drain(self, child: Child) -> None:
-        """What the pipes hold when their readers are gone: on a busy event loop they may have come too late."""
+        """Read what is left in the pipes: a busy event loop may have delayed the readers."""
         for read, take in (
             (child.stdout_now, self._take_stdout),
             (child.stderr_now, lambda chunk: self._take_stderr(self._stderr_lines.feed(chunk))),
@@ -105,12 +106,12 @@ class Reading:
                 take(chunk)
 
     def finish(self) -> None:
-        """An unfinished last line, what was held back, and the tools that were cut off."""
+        """Emit an unfinished last line, remaining remarks, and the end of interrupted tools."""
         rest = self._lines.rest()
         if rest.strip() or self._lines.dropped:
             self._take(rest)
         self._take_stderr(self._stderr_lines.rest())
-        self._put([self._told(remark) for remark in self._stderr.finish()], 0)
+        self._put([self._notice(remark) for remark in self._stderr.finish()], 0)
         self._put(self.stream.finish(), 0)
         self._reports.seal()
 
@@ -120,7 +121,7 @@ class Reading:
             self._take(block)
 
     def _take(self, block: bytes) -> None:
-        """Whole lines."""
+        """Translate and emit whole lines."""
         dropped = self._too_long(self._lines, "a line")
         events = self.stream.translate(decode_block(block)) if self._on_line is None else self._by_line(block)
         self._deadlines.busy = self.stream.tools_running
@@ -129,23 +130,26 @@ class Reading:
         self._put([*dropped, *events] if dropped else events, len(block))
 
     def _by_line(self, block: bytes) -> list[Event]:
-        """Line by line, which is slower: whoever asked for it gets each line with the events that it became."""
+        """Translate line by line and call `on_line` with each line and its events.
+
+        Slower than whole blocks.
+        """
         assert self._on_line is not None
-        found: list[Event] = []
+        all_events: list[Event] = []
         for line in block.splitlines():
             events = self.stream.translate(decode_block(line))
-            found += events
+            all_events += events
             try:
                 self._on_line(self._redactor.block(line).decode("utf-8", "replace"), events)
             except Exception as error:
-                # The caller's mistake, told once; the run goes on without it.
+                # A bug of the caller: report it once and continue without the callback.
                 _log.warning("on_line failed and is not called again", error=error)
-                self._on_line = _nobody
-                what = self._redactor.text(
+                self._on_line = _ignore_line
+                text = self._redactor.text(
                     f"on_line failed and is not called again: {type(error).__name__}: {error}"
                 )
-                found.append(self._recorder.notice("error", "on_line", what))
-        return found
+                all_events.append(self._recorder.notice("error", "on_line", text))
+        return all_events
 
     def _take_stderr(self, block: bytes) -> None:
         self._put(self._too_long(self._stderr_lines, "a line on stderr"), 0)
@@ -153,67 +157,67 @@ class Reading:
             text = self._redactor.block(block).decode("utf-8", "replace")
             self._reports.look_for(text)
             remarks = self._stderr.read(text)
-            self._put([self._told(remark) for remark in remarks if self._is_news(remark)], len(block))
-            self.retried = next(
-                ((one, time.monotonic()) for one in reversed(remarks) if one.code == "retry"), self.retried
-            )
+            self._put([self._notice(remark) for remark in remarks if self._is_news(remark)], len(block))
+            retries = [remark for remark in remarks if remark.code == "retry"]
+            if retries:
+                self.retried = retries[-1], time.monotonic()
             self.fresh_session |= any(remark.code == "fresh_session" for remark in remarks)
 
     def _is_news(self, remark: Remark) -> bool:
-        # A gateway has told each failed request already, with more about it.
+        # The gateway has already reported each failed request, in more detail.
         return remark.code != "retry" or not self._recorder.has_gateway
 
-    def _told(self, remark: Remark) -> Event:
+    def _notice(self, remark: Remark) -> Event:
         retry = Retry(remark.attempt, remark.http_status) if remark.code == "retry" else None
-        # Once the gateway has stopped the run, the CLI reports its own view of that. `Finished` has the reason.
+        # After the gateway stopped the run, the CLI prints errors about it. `Finished` has the real
+        # reason.
         stop = self._stopping.reason
         level = "debug" if stop is not None and stop.kind == "gateway" else remark.level
         return self._recorder.notice(level, remark.code, remark.message, retry)
 
-    def _too_long(self, lines: LineFramer, what: str) -> list[Event]:
+    def _too_long(self, lines: LineFramer, subject: str) -> list[Event]:
         sizes, lines.dropped = lines.dropped, []
         text = f"bytes was dropped (limit {lines.limit:,})"
         return [
-            self._recorder.notice("warning", "line_too_long", f"{what} of {size:,} {text}") for size in sizes
+            self._recorder.notice("warning", "line_too_long", f"{subject} of {size:,} {text}")
+            for size in sizes
         ]
 
 
-def _nobody(line: str, events: Sequence[Event]) -> None:
-    """Stands in for a callback that failed."""
+def _ignore_line(line: str, events: Sequence[Event]) -> None:
+    """Replaces a callback that failed."""
 
 
-_NAMED = re.compile(r"[Rr]eport available at: (/.*/gemini-client-error-[^/\n]*\.json)")
-
-
-_BEGIN = "gemini-client-error-"
-
-
-_MOST = 100
+_REPORT_PATH = re.compile(r"[Rr]eport available at: (/.*/gemini-client-error-[^/\n]*\.json)")
+_REPORT_PREFIX = "gemini-client-error-"
+_MOST_REPORTS = 100
 
 
 class Reports:
-    """Collects the reports that the CLI names, and seals them when the run is over."""
+    """Collects the error reports that the CLI wrote, and makes them private when the run ends."""
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
         self._paths: dict[str, None] = {}
 
     def look_for(self, text: str) -> None:
-        if "eport available at" in text and len(self._paths) < _MOST:
-            self._paths.update(dict.fromkeys(_NAMED.findall(text)))
+        """Collect the reports that a text of stderr names."""
+        if "eport available at" in text and len(self._paths) < _MOST_REPORTS:
+            self._paths.update(dict.fromkeys(_REPORT_PATH.findall(text)))
 
     def look_in(self, folder: str, since: float) -> None:
-        """Those of a process that does not name them: a warm one says nothing on stderr before its end."""
+        """Collect reports by name and time: a warm process reports them only at its end."""
         try:
-            with os.scandir(folder) as found:
-                for one in found:
-                    is_report = one.name.startswith(_BEGIN) and one.name.endswith(".json")
-                    if is_report and one.stat(follow_symlinks=False).st_mtime >= since:
-                        self._paths[one.path] = None
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    is_report = entry.name.startswith(_REPORT_PREFIX) and entry.name.endswith(".json")
+                    if is_report and entry.stat(follow_symlinks=False).st_mtime >= since:
+                        self._paths[entry.path] = None
         except OSError:
             return
 
     def seal(self) -> None:
+        """Make the reports readable for the user only, and redact secrets in them."""
         for path in self._paths:
             try:
                 fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -226,12 +230,12 @@ class Reports:
                     continue
 
     def _seal(self, fd: int) -> None:
-        about = os.fstat(fd)
-        if not stat.S_ISREG(about.st_mode) or about.st_uid != os.getuid():
-            return  # stderr is the tools' to write to as well: it may name anything
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.getuid():
+            return  # tools write to stderr too, and can name any path
         os.fchmod(fd, 0o600)
-        said = os.pread(fd, about.st_size, 0)
-        kept = self._redactor.block(said)
-        if kept != said:
-            os.pwrite(fd, kept, 0)
-            os.ftruncate(fd, len(kept))
+        content = os.pread(fd, status.st_size, 0)
+        redacted = self._redactor.block(content)
+        if redacted != content:
+            os.pwrite(fd, redacted, 0)
+            os.ftruncate(fd, len(redacted))

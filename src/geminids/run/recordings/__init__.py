@@ -1,1 +1,1 @@
-"""Events of runs that were recorded to a file."""
+"""Read the events of recorded runs from files."""

@@ -1,4 +1,4 @@
-"""Recordings of runs: what a file is, and its events, batch by batch."""
+"""Detect what kind of recording a file is, and read its events in batches."""
 
 from __future__ import annotations
 
@@ -19,34 +19,37 @@ __all__ = ["Kind", "Readable", "Recording", "kind_of_line", "open_recording"]
 Kind = Literal["events", "stream-json", "report", "session"]
 
 _BLOCK = 256 * 1024
-# How many lines of noise may stand before the first that says what a file is.
+# How many lines of noise may come before the first line that identifies the file.
 _MOST_NOISE = 100
-_OF_SESSIONS = ("sessionId", "$set", "$rewindTo")
-# What `--output-format json` prints begins so, in one line or indented; a session file has other names.
+_SESSION_KEYS = ("sessionId", "$set", "$rewindTo")
+# The output of `--output-format json` starts with one of these keys, in one line or indented.
 _REPORT = re.compile(rb'^\{\s*"(?:session_id|response|stats|error)"\s*:', re.MULTILINE)
 _INDENTED = re.compile(rb"\{\s*\n")
-_IN_SESSIONS = (b'"sessionId"', b'"messages"')
+_SESSION_FILE_KEYS = (b'"sessionId"', b'"messages"')
 _BOM = b"\xef\xbb\xbf"
 _events: msgspec.json.Decoder[AnyEvent] = msgspec.json.Decoder(AnyEvent)
 
 
 class Readable(Protocol):
-    """What has bytes: a file or a pipe, opened for reading."""
+    """A file or pipe, opened for reading bytes."""
 
     def read1(self, size: int, /) -> bytes: ...
 
 
 class Recording:
-    """A file whose kind is known. `blocks` are its bytes, whole lines each; both iterators can be used once."""
+    """A file and its kind (None if unknown).
+
+    `blocks` are its bytes in whole lines. Use either `blocks` or `batches`, once.
+    """
 
     def __init__(self, kind: Kind | None, blocks: Iterable[bytes]) -> None:
         self.kind = kind
         self.blocks = blocks
         self.left_out: list[int] = []
-        """The numbers of the lines that are no events, where the others are: the file was cut off, or changed."""
+        """The numbers of lines that are not events: the file was cut off or edited."""
 
     def batches(self) -> Iterator[Sequence[Event]]:
-        """The events, none of them held longer than its batch."""
+        """Read the events in batches. Keeps only the current batch in memory."""
         return events_of_stream(self.blocks) if self.kind == "stream-json" else self._batches()
 
     def _batches(self) -> Iterator[Sequence[Event]]:
@@ -69,7 +72,7 @@ class Recording:
 
 
 def open_recording(source: Readable) -> Recording:
-    """Read as much of it as says what it is: events, stream-json or json of the CLI, a session file, or none (None)."""
+    """Read the start of a file to detect its kind; `kind` is None if it is unknown."""
     blocks = _blocks(source)
     head: list[bytes] = []
     kind: Kind | None = None
@@ -79,23 +82,23 @@ def open_recording(source: Readable) -> Recording:
         for line in block.split(b"\n", _MOST_NOISE)[:_MOST_NOISE]:
             kind = kind or kind_of_line(line)
         lines += block.count(b"\n")
-        # Behind a lone brace, the next line says more.
+        # After a lone brace, the next line is needed too.
         if (kind is not None and block.strip() != b"{") or lines >= _MOST_NOISE:
             break
     if kind in (None, "session"):
-        kind = _of_document(kind, b"".join(head))
+        kind = _kind_of_document(kind, b"".join(head))
     return Recording(kind, chain(head, blocks))
 
 
-def _of_document(kind: Kind | None, head: bytes) -> Kind | None:
-    """Many files begin with a brace in a line of its own: what stands in them says more."""
+def _kind_of_document(kind: Kind | None, head: bytes) -> Kind | None:
+    """The kind by the first keys: a lone brace in the first line does not identify a file."""
     if _REPORT.search(head):
         return "report"
-    return None if _INDENTED.match(head) and not any(name in head for name in _IN_SESSIONS) else kind
+    return None if _INDENTED.match(head) and not any(key in head for key in _SESSION_FILE_KEYS) else kind
 
 
 def kind_of_line(line: bytes) -> Kind | None:
-    """What a file is that has this line; None for a line that any file may have.
+    """The kind of file that this line identifies; None if any file may have it.
 
     >>> kind_of_line(b'{"type":"init","session_id":"s1"}'), kind_of_line(b"Loaded cached credentials.")
     ('stream-json', None)
@@ -110,20 +113,20 @@ def kind_of_line(line: bytes) -> Kind | None:
         pass
     if any(not isinstance(part, UnexpectedLine) for part in decode_line(line)):
         return "stream-json"
-    return "session" if line == b"{" or _is_of_session(line) else None
+    return "session" if line == b"{" or _is_session_record(line) else None
 
 
-def _is_of_session(line: bytes) -> bool:
+def _is_session_record(line: bytes) -> bool:
     try:
         value: Any = msgspec.json.decode(line)
     except UNREADABLE:
         return False
     is_message = isinstance(value, dict) and {"id", "timestamp", "type"} <= set(value)
-    return is_message or any(name in value for name in _OF_SESSIONS)
+    return is_message or any(key in value for key in _SESSION_KEYS)
 
 
 def _blocks(source: Readable) -> Iterator[bytes]:
-    """Whole lines as soon as they are there, however they arrive; without the mark that some editors put first."""
+    """Yield whole lines as soon as they arrive, without a byte order mark at the start."""
     held: list[bytes] = []
     is_first = True
     while chunk := source.read1(_BLOCK):

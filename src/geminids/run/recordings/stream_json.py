@@ -1,4 +1,4 @@
-"""What the CLI once printed as stream-json becomes the events of a run, as far as that tells them."""
+"""Translate recorded stream-json output of the CLI into the events of a run."""
 
 from __future__ import annotations
 
@@ -32,17 +32,20 @@ __all__ = ["events_of_stream"]
 def events_of_stream(blocks: Iterable[bytes]) -> Iterator[Sequence[Event]]:
     """Batches of events, from `Started` to `Finished`, for blocks of whole lines.
 
-    The same lines give the same events: times are those of the lines, and the id of the run is made of the first
-    one. Folder, release, process and exit code are not in the stream: the events say that they are not complete.
+    The same lines give the same events: times come from the lines, and the run id is a hash of the
+    first line. The stream lacks folder, release, process and exit code, so `Finished.complete` is
+    false.
     """
-    reading = _Reading()
+    translation = _Translation()
     for block in blocks:
-        if batch := reading.read(block):
+        if batch := translation.read(block):
             yield batch
-    yield reading.finish()
+    yield translation.finish()
 
 
-class _Reading:
+class _Translation:
+    """Translates one recording."""
+
     def __init__(self) -> None:
         self._recorder = RunRecorder()
         self._stream = StreamTranslator(self._recorder, Redactor())
@@ -58,7 +61,7 @@ class _Reading:
         lines = decode_block(block)
         if self._began is not None:
             return self._translate(lines)
-        # The prompt is repeated behind the first line, and the first event tells it.
+        # Wait for the second line: it repeats the prompt, which `Started` contains.
         self._opening += lines
         return [] if all(isinstance(line, Init | UnexpectedLine) for line in self._opening) else self._open()
 
@@ -71,7 +74,7 @@ class _Reading:
     def _open(self) -> list[Event]:
         lines, self._opening = self._opening, []
         init = next((line for line in lines if isinstance(line, Init)), Init())
-        said = next((line for line in lines if not isinstance(line, Init | UnexpectedLine)), None)
+        second = next((line for line in lines if not isinstance(line, Init | UnexpectedLine)), None)
         stamps = (_ms(line.timestamp) for line in lines if not isinstance(line, UnexpectedLine))
         self._began = self._latest = next((at for at in stamps if at is not None), 0)
         self._recorder.run_id = self._recorder.run_id or "run-0"
@@ -83,7 +86,7 @@ class _Reading:
             cli_version=None,
             lane="headless",
             pid=0,
-            prompt=said.content if isinstance(said, Message) and said.role == "user" else None,
+            prompt=second.content if isinstance(second, Message) and second.role == "user" else None,
         )
         self._recorder.accumulate([started])
         return [started, *self._translate(lines)]
@@ -93,7 +96,7 @@ class _Reading:
         latest = self._latest
         for event in self._stream.translate(lines):
             if type(event) is Notice:
-                # They have no time of their own in the stream, and the clock of now is none of this run's.
+                # Notices have no time in the stream, and the current time is wrong for a recording.
                 batch.append(msgspec.structs.replace(event, at=latest))
             else:
                 latest = event.at
@@ -103,7 +106,7 @@ class _Reading:
         return batch
 
     def _cancelled(self, event: Event) -> Event:
-        """A tool without a result: when it ended is not known."""
+        """Set the time of an event at the end; the duration of an unfinished tool is unknown."""
         if isinstance(event, ToolFinished):
             return msgspec.structs.replace(event, at=self._latest, duration_ms=None)
         return msgspec.structs.replace(event, at=self._latest)
@@ -115,9 +118,9 @@ class _Reading:
         ending = self._ending(stats)
         facts = AttemptFacts(ending=ending, session_id=self._stream.session_id, usage=usage_of_stats(stats))
         finished = self._recorder.make_finished(ending, [facts], began=0.0)
-        told = stats.duration_ms if stats else None
-        took = at - (self._began or 0) if told is None else told
-        return msgspec.structs.replace(finished, at=at, duration_ms=took)
+        reported = stats.duration_ms if stats else None
+        duration = at - (self._began or 0) if reported is None else reported
+        return msgspec.structs.replace(finished, at=at, duration_ms=duration)
 
     def _ending(self, stats: Stats | None) -> Ending:
         result = self._stream.result
@@ -132,9 +135,7 @@ class _Reading:
             tool_calls=stats.tool_calls if stats else None,
         )
         if result is None:
-            return cut_off(
-                evidence, "the recording has no result: the run was cut off, or was still going on"
-            )
+            return cut_off(evidence, "the recording has no result: the run was cut off or had not ended yet")
         return judge(evidence)
 
 

@@ -1,4 +1,4 @@
-"""The JSON value in an answer, wherever the model has put it, and what is wrong with it. Pure."""
+"""Find the JSON value in an answer and validate it against a schema. Pure."""
 
 from __future__ import annotations
 
@@ -18,19 +18,20 @@ __all__ = ["Checked", "candidates", "checked", "validator_of"]
 _log = get_logger("run")
 
 _FENCE = re.compile(r"[ \t]*(`{3,}|~{3,})[ \t]*([^\s`]*)")
-# Where a value can begin in prose: a brace or bracket that JSON could go on behind.
+# A brace or bracket in prose that may start a JSON value.
 _OPENS = re.compile(r'\{(?=[ \t\r\n]*["}])|\[(?=[ \t\r\n]*[\[{"\]0-9tfn-])')
-_OURS = frozenset(("", "json", "jsonc", "json5"))
+_JSON_LABELS = frozenset(("", "json", "jsonc", "json5"))
 _MOST_PROBLEMS = 20
-_LONGEST_PROBLEM, _LONGEST_PLACE = 400, 200
-# A text of nothing but brackets makes a reader begin anew at each of them: so many characters are read in vain.
+_LONGEST_PROBLEM, _LONGEST_PATH = 400, 200
+# A text full of brackets makes the parser start at each of them. Give up after so many characters
+# without a value.
 _MOST_IN_VAIN = 20_000_000
 _MOST_FOUND = 200
-_NOTHING = "there is no JSON in it"
+_NOTHING = "it contains no JSON"
 
 
 class Checked(msgspec.Struct, frozen=True):
-    """A value that is valid, or the problems of the best candidate."""
+    """The valid value, or the problems of the best candidate."""
 
     found: bool
     value: Any = None
@@ -38,7 +39,7 @@ class Checked(msgspec.Struct, frozen=True):
 
 
 def candidates(text: str) -> Iterator[Any]:
-    """The JSON values in a text, likeliest first: blocks (the last first), the whole, and what stands in prose.
+    """The JSON values in a text, likeliest first: last code block, other blocks, whole text, prose.
 
     >>> list(candidates('So: {"a": 1} it is.'))
     [{'a': 1}]
@@ -47,7 +48,7 @@ def candidates(text: str) -> Iterator[Any]:
 
 
 class _Unreadable(msgspec.Struct, frozen=True):
-    """What should have been JSON, and why it is none."""
+    """A text that looks like JSON but cannot be parsed, and why."""
 
     why: str
 
@@ -55,9 +56,9 @@ class _Unreadable(msgspec.Struct, frozen=True):
 def _read(text: str) -> Iterator[Any]:
     text = text.removeprefix("\ufeff")
     blocks = list(_blocks(text))[::-1]
-    # What a program wrote or shall run is seldom the answer.
-    likely = [block for label, block in blocks if label.lower() in _OURS]
-    others = [block for label, block in blocks if label.lower() not in _OURS]
+    # Blocks of another language are seldom the answer.
+    likely = [block for label, block in blocks if label.lower() in _JSON_LABELS]
+    others = [block for label, block in blocks if label.lower() not in _JSON_LABELS]
     for block in likely:
         yield _value(block)
     for block in others:
@@ -71,7 +72,10 @@ def _read(text: str) -> Iterator[Any]:
 
 
 def _blocks(text: str) -> Iterator[tuple[str, str]]:
-    """The fenced blocks and their labels, line by line; one that is never closed goes to the end of the text."""
+    """The labels and contents of fenced blocks.
+
+    A block that is never closed extends to the end of the text.
+    """
     fence, label, inside = "", "", list[str]()
     for line in text.split("\n"):
         line = line.removesuffix("\r")
@@ -89,7 +93,7 @@ def _blocks(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _no_json(word: str) -> Any:
-    raise ValueError(f"{word} is no JSON")
+    raise ValueError(f"{word} is not JSON")
 
 
 def _float(digits: str) -> float:
@@ -112,28 +116,29 @@ def _value(text: str) -> Any:
 
 
 def _in_prose(text: str) -> Iterator[Any]:
-    """Values that begin at a brace or bracket and lie in no other one; the last first."""
-    found: deque[Any] = deque(maxlen=_MOST_FOUND)
+    """Outermost values that start with a brace or bracket, the last first."""
+    values: deque[Any] = deque(maxlen=_MOST_FOUND)
     at, left = 0, _MOST_IN_VAIN + 2 * len(text)
     while (opens := _OPENS.search(text, at)) is not None and left > 0:
         begin = opens.start()
         try:
             value, at = _decoder.raw_decode(text, begin)
-            found.append(value)
+            values.append(value)
         except (ValueError, RecursionError) as error:
             at = begin + 1
-            # Only some errors say how far it was read; and these have counted all lines before it.
+            # Charge the characters that the parser read. Only JSONDecodeError reports the position,
+            # and creating it counts the lines of the whole text before it.
             end = error.pos if isinstance(error, json.JSONDecodeError) else len(text)
             left -= end - begin + begin // 16 + 1
-    yield from reversed(found)
+    yield from reversed(values)
 
 
 def validator_of(schema: Any) -> Any:
-    """The validator of the draft that a schema names, or of the newest."""
+    """The validator class of the draft that a schema names, or of the newest draft."""
     from jsonschema.validators import Draft202012Validator, validator_for
 
     named = schema.get("$schema") if isinstance(schema, dict) else None
-    # What is no name is for the meta-schema to refuse.
+    # If `$schema` is not a string, the meta-schema rejects it.
     return (
         validator_for(schema, default=Draft202012Validator)
         if isinstance(named, str)
@@ -142,16 +147,16 @@ def validator_of(schema: Any) -> Any:
 
 
 def checked(text: str, schema: Any) -> Checked:
-    """The first candidate that is valid; else the problems of the first one, each with its place."""
+    """Return the first valid candidate, or the problems of the first one with their paths."""
     from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]
 
-    # With a registry of its own it asks no server for what a `$ref` names.
+    # With an explicit registry, jsonschema does not fetch a `$ref` from a server.
     validator = validator_of(schema)(schema, registry=REGISTRY)
     first: tuple[str, ...] | None = None
     unreadable: str | None = None
     for value in _read(text):
         if isinstance(value, _Unreadable):
-            unreadable = unreadable or f"the JSON in it cannot be read: {value.why}"
+            unreadable = unreadable or f"its JSON cannot be parsed: {value.why}"
             continue
         problems = tuple(_problems(validator, value))
         if not problems:
@@ -167,21 +172,21 @@ def _problems(validator: Any, value: Any) -> Iterator[str]:
         for number, error in enumerate(validator.iter_errors(value)):
             if number >= _MOST_PROBLEMS:
                 return
-            yield _told(error)
+            yield _describe(error)
             if error.context and (inner := best_match([error])) is not None and inner is not error:
-                yield _told(inner)  # "not valid under any of the given schemas" helps nobody
-    except Exception as error:  # a `$ref` to a server, a schema that leads to itself
+                yield _describe(inner)  # "not valid under any of the given schemas" alone does not help
+    except Exception as error:  # a `$ref` to a server, a schema that refers to itself
         _log.debug("the schema cannot be used", error=error)
         yield _shortened(f"the schema cannot be used: {type(error).__name__}: {error}", _LONGEST_PROBLEM)
 
 
-def _told(error: Any) -> str:
-    where = "".join(f"/{part}" for part in error.absolute_path) or "/"
-    return f"{_shortened(where, _LONGEST_PLACE)}: {_shortened(error.message, _LONGEST_PROBLEM)}"
+def _describe(error: Any) -> str:
+    path = "".join(f"/{part}" for part in error.absolute_path) or "/"
+    return f"{_shortened(path, _LONGEST_PATH)}: {_shortened(error.message, _LONGEST_PROBLEM)}"
 
 
 def _shortened(text: str, most: int) -> str:
-    """Cut in the middle: the value stands first, and what is wrong with it last."""
+    """Shorten in the middle: jsonschema's messages start with the value, end with the problem."""
     if len(text) <= most:
         return text
     return f"{text[: most // 2]} … {text[-most // 2 :]}"

@@ -1,4 +1,4 @@
-"""The form that an answer shall have: a JSON Schema, or a type that one can be made of."""
+"""The schema of an answer: a JSON Schema, or a Python type that is converted to one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 from geminids.errors import OptionsError
 from geminids.log import get_logger
 
-__all__ = ["Wanted", "schema_option", "wanted_of"]
+__all__ = ["AnswerSchema", "answer_schema_of", "schema_option"]
 
 _log = get_logger("run")
 
@@ -19,8 +19,8 @@ _LONGEST = 200_000
 _MOST_HOPS = 100
 
 
-class Wanted(msgspec.Struct, frozen=True):
-    """A schema as text that can be stored and sent; `type` turns a value into the caller's own, where there is one."""
+class AnswerSchema(msgspec.Struct, frozen=True):
+    """A JSON Schema as text. `type` is the Python type that it was made from, if any."""
 
     text: str
     type: Any = None
@@ -31,22 +31,23 @@ class Wanted(msgspec.Struct, frozen=True):
         return json.loads(self.text)
 
     def instruction(self) -> str:
-        """What the model is told, behind the prompt."""
-        # As JSON an @ can be written otherwise: the CLI would take it for a file to put in.
+        """The instruction that is appended to the prompt."""
+        # Escape @ as JSON allows: the CLI would read @name as a file to include.
         text = self.text.replace("@", "\\u0040")
         return (
-            "When you are done, end with one JSON value, in a ```json block, that is valid by this JSON Schema. "
-            f"The last block is read by a program.\n\n```json\n{text}\n```"
+            "When you are done, end with one JSON value, in a ```json block, that matches this JSON Schema. "
+            f"A program reads the last block.\n\n```json\n{text}\n```"
         )
 
     def value_of(self, value: Any) -> Any:
-        """The caller's own type of a value that is valid; raises `ValueError` where the type refuses it."""
+        """Convert a valid value to the caller's type; raises `ValueError` if that fails."""
         if self.type is None:
             return value
         if self.by_pydantic:
             from pydantic import TypeAdapter
 
-            # As JSON, so that a strict model takes a date; its errors are ValueErrors.
+            # As JSON, so that a strict model accepts a date as text. pydantic's errors are
+            # ValueErrors.
             return TypeAdapter(self.type).validate_json(json.dumps(value))
         try:
             return msgspec.convert(value, self.type, str_keys=True)
@@ -54,34 +55,34 @@ class Wanted(msgspec.Struct, frozen=True):
             raise ValueError(str(error)) from None
 
 
-def wanted_of(given: Any) -> Wanted:
-    """A schema that was given as JSON text, a mapping, or a type; raises `OptionsError` where it is none."""
-    if isinstance(given, str):
+def answer_schema_of(source: Any) -> AnswerSchema:
+    """The schema from JSON text, a mapping or a Python type; raises `OptionsError`."""
+    if isinstance(source, str):
         try:
-            schema: Any = json.loads(given)
+            json_schema: Any = json.loads(source)
         except ValueError as error:
-            raise _refused(f"is not JSON: {error}") from None
+            raise _invalid(f"is not JSON: {error}") from None
         except RecursionError:
-            raise _refused("is nested too deeply") from None
-        made = Wanted(_text(schema))
-    elif isinstance(given, (Mapping, bool)):
-        made = Wanted(_text(dict(given) if isinstance(given, Mapping) else given))
+            raise _invalid("is nested too deeply") from None
+        schema = AnswerSchema(_text(json_schema))
+    elif isinstance(source, (Mapping, bool)):
+        schema = AnswerSchema(_text(dict(source) if isinstance(source, Mapping) else source))
     else:
-        schema, by_pydantic = _schema_of(given)
-        made = Wanted(_text(schema), given, by_pydantic)
-    _check(made.schema)
-    return made
+        json_schema, by_pydantic = _schema_of_type(source)
+        schema = AnswerSchema(_text(json_schema), source, by_pydantic)
+    _check(schema.schema)
+    return schema
 
 
-def schema_option(given: Any) -> tuple[Wanted | None, str | None]:
-    """The schema of an answer and its text, which is what `Options.schema` holds."""
-    if given is None:
+def schema_option(source: Any) -> tuple[AnswerSchema | None, str | None]:
+    """The schema of an answer, and its text for `Options.schema`; None if there is no schema."""
+    if source is None:
         return None, None
-    wanted = wanted_of(given)
-    return wanted, wanted.text
+    schema = answer_schema_of(source)
+    return schema, schema.text
 
 
-def _refused(why: str) -> OptionsError:
+def _invalid(why: str) -> OptionsError:
     return OptionsError([("schema", why)])
 
 
@@ -89,53 +90,56 @@ def _text(schema: Any) -> str:
     try:
         text = json.dumps(schema, ensure_ascii=False, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
-        raise _refused(f"is not JSON: {error}") from None
+        raise _invalid(f"is not JSON: {error}") from None
     if len(text) > _LONGEST:
-        raise _refused(f"has {len(text):,} characters; the most is {_LONGEST:,}")
+        raise _invalid(f"has {len(text):,} characters; the most is {_LONGEST:,}")
     return text
 
 
-def _schema_of(given: Any) -> tuple[Any, bool]:
-    """The JSON Schema of a type, and whether pydantic made it: msgspec is asked first, and knows no models."""
+def _schema_of_type(source: Any) -> tuple[Any, bool]:
+    """The JSON Schema of a type, and whether pydantic made it.
+
+    Tries msgspec first, which rejects pydantic models.
+    """
     try:
-        return msgspec.json.schema(given), False
-    except Exception as error:  # whatever the annotations of somebody's type lead to
-        _log.debug("msgspec makes no schema of %r", given, error=error)
+        return msgspec.json.schema(source), False
+    except Exception as error:  # annotations of a caller's type can raise anything
+        _log.debug("msgspec cannot make a schema of %r", source, error=error)
         why = str(error).partition("\n")[0]
     try:
         from pydantic import TypeAdapter
     except ImportError:
-        raise _refused(
-            f"no JSON Schema can be made of it: {why} (pydantic models need pydantic 2 or newer)"
+        raise _invalid(
+            f"cannot be converted to a JSON Schema: {why} (pydantic models need pydantic 2 or newer)"
         ) from None
     try:
-        return TypeAdapter(given).json_schema(), True
+        return TypeAdapter(source).json_schema(), True
     except Exception as error:
-        _log.debug("pydantic makes no schema of %r", given, error=error)
-        raise _refused(f"no JSON Schema can be made of {given!r}: {why}") from None
+        _log.debug("pydantic cannot make a schema of %r", source, error=error)
+        raise _invalid(f"{source!r} cannot be converted to a JSON Schema: {why}") from None
 
 
 def _check(schema: Any) -> None:
-    """A schema that is itself wrong is refused before anything is started."""
+    """Raise `OptionsError` if the schema itself is invalid, before anything is started."""
     from jsonschema.exceptions import SchemaError
 
     from geminids.run.schema.answer_json import validator_of
 
     if not isinstance(schema, (dict, bool)):
-        raise _refused("is neither an object nor true or false")
+        raise _invalid("must be an object, true or false")
     try:
         if isinstance(schema, dict):
             validator_of(schema).check_schema(schema)
             _check_references(schema)
     except SchemaError as error:
         where = "/".join(map(str, error.absolute_path))
-        raise _refused(f"is no valid JSON Schema: {error.message[:500]} (at /{where})") from None
+        raise _invalid(f"is not a valid JSON Schema: {error.message[:500]} (at /{where})") from None
     except RecursionError:
-        raise _refused("is nested too deeply") from None
+        raise _invalid("is nested too deeply") from None
 
 
 def _check_references(schema: dict[str, Any]) -> None:
-    """What a meta-schema cannot know: where references lead."""
+    """Check that all references can be resolved, which a meta-schema cannot check."""
     from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]
     from referencing.exceptions import Unresolvable
     from referencing.jsonschema import DRAFT202012, specification_with
@@ -152,8 +156,9 @@ def _check_references(schema: dict[str, Any]) -> None:
             try:
                 _follow(part.contents, near)
             except Unresolvable as error:
-                raise _refused(
-                    f"refers to {str(error.ref)[:200]!r}, which is not in it; nothing is fetched: put it into $defs"
+                ref = str(error.ref)[:200]
+                raise _invalid(
+                    f"refers to {ref!r}, which it does not contain; copy it into $defs (geminids fetches nothing)"
                 ) from None
         todo += [(inner, near.in_subresource(inner)) for inner in part.subresources()]
 
@@ -163,6 +168,6 @@ def _follow(contents: Any, resolver: Any) -> None:
         ref = contents.get("$ref") if isinstance(contents, dict) else None
         if not isinstance(ref, str):
             return
-        found = resolver.lookup(ref)
-        contents, resolver = found.contents, found.resolver
-    raise _refused(f"has a reference that leads to itself: {str(ref)[:200]!r}")
+        resolved = resolver.lookup(ref)
+        contents, resolver = resolved.contents, resolved.resolver
+    raise _invalid(f"has a reference that refers to itself: {str(ref)[:200]!r}")

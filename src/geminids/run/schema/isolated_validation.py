@@ -1,4 +1,4 @@
-"""The same check in a process of its own: a regular expression can take for ever, and stops all of Python meanwhile."""
+"""Validate in a separate process: a slow regular expression blocks all Python threads."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from geminids.run.schema.answer_json import Checked, checked
 __all__ = ["checked_in_time", "main"]
 
 _LONGEST = 20.0
-_LOOK = 0.1  # seconds between two looks whether it is waited for still
-# It looks where its host looks: a host may have found us by a path that it has added itself.
+_POLL = 0.1  # seconds between two calls of `given_up`
+# Use the host's sys.path: the host may have added the path of geminids itself.
 _PROGRAM = (
     "import sys; sys.path[:] = sys.argv[1:]; from geminids.run.schema.isolated_validation import main; main()"
 )
@@ -27,58 +27,62 @@ _PROGRAM = (
 def checked_in_time(
     text: str, schema: Any, longest: float = _LONGEST, *, given_up: Callable[[], object] = lambda: False
 ) -> Checked | None:
-    """`checked`; where the schema has patterns, aside and within so many seconds. None where it was given up."""
-    order = json.dumps([text, schema, longest])
-    if '"pattern' not in order:
+    """Validate as `checked` does.
+
+    A schema with patterns is checked in a separate process, for at most `longest` seconds. None if
+    `given_up` became true.
+    """
+    request = json.dumps([text, schema, longest])
+    if '"pattern' not in request:
         return checked(text, schema)
     try:
-        # In a session of its own: Ctrl-C is for the host, and an answer that was valid is not spoiled by it.
+        # In its own session, so that Ctrl-C reaches only the host and a valid answer is not lost.
         child = subprocess.Popen(_argv(), stdin=PIPE, stdout=PIPE, stderr=DEVNULL, start_new_session=True)
     except OSError as error:
         return _unchecked(error.strerror or str(error))
     with child:
         try:
-            said = _said(child, order.encode(), time.monotonic() + longest, given_up)
+            output = _output(child, request.encode(), time.monotonic() + longest, given_up)
         finally:
             child.kill()
-    if said is None:
+    if output is None:
         return None if given_up() else _unchecked(f"its patterns took longer than {longest:g} s")
     if child.returncode:
-        return _unchecked(f"the check ended with {child.returncode}")
+        return _unchecked(f"the process ended with {child.returncode}")
     try:
-        found, value, problems = json.loads(said)
+        found, value, problems = json.loads(output)
     except (ValueError, RecursionError) as error:
-        return _unchecked(f"the check said what nobody can read: {error}")
+        return _unchecked(f"the output of the process cannot be parsed: {error}")
     return Checked(found, value, tuple(problems))
 
 
-def _said(
-    child: subprocess.Popen[bytes], order: bytes, until: float, given_up: Callable[[], object]
+def _output(
+    child: subprocess.Popen[bytes], request: bytes, until: float, given_up: Callable[[], object]
 ) -> bytes | None:
-    """What it says; None where nobody waits for it any more."""
-    told: bytes | None = order
+    """Send the request and return the output; None after a time-out or if given up."""
+    unsent: bytes | None = request
     while not given_up() and time.monotonic() < until:
         try:
-            return child.communicate(told, timeout=_LOOK)[0]
+            return child.communicate(unsent, timeout=_POLL)[0]
         except subprocess.TimeoutExpired:
-            told = None  # it is on its way
+            unsent = None  # `communicate` continues with what it was given first
     return None
 
 
 def _argv() -> list[str]:
-    # Never from where we happen to stand: a folder of the agent's may hold a json.py.
-    places = [place for place in sys.path if os.path.isabs(place)]
-    return [sys.executable, "-I" if sys.flags.isolated else "-P", "-c", _PROGRAM, *places]
+    # Never import from the current folder: the agent's folder may contain a json.py.
+    paths = [path for path in sys.path if os.path.isabs(path)]
+    return [sys.executable, "-I" if sys.flags.isolated else "-P", "-c", _PROGRAM, *paths]
 
 
 def _unchecked(why: str) -> Checked:
-    return Checked(False, problems=(f"the answer could not be checked by the schema: {why}",))
+    return Checked(False, problems=(f"the answer could not be validated: {why}",))
 
 
 def main() -> None:
-    """Read text, schema and time from stdin, and write what was found to stdout."""
+    """Read text, schema and time limit as JSON from stdin; write the result to stdout."""
     text, schema, longest = json.load(sys.stdin)
     if hasattr(signal, "alarm"):
-        signal.alarm(int(longest) + 2)  # should the host be gone by then
-    found = checked(text, schema)
-    json.dump([found.found, found.value, found.problems], sys.stdout)
+        signal.alarm(int(longest) + 2)  # end even if the host has died
+    result = checked(text, schema)
+    json.dump([result.found, result.value, result.problems], sys.stdout)

@@ -1,1 +1,1 @@
-"""Stalls: when a silent run says what it waits for, and how that is found out."""
+"""Stall notices: explain what a silent run waits for."""

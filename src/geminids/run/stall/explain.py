@@ -1,4 +1,4 @@
-"""Why a run is silent: what is known of it in a moment becomes a cause and a sentence."""
+"""Explain why a run is silent: turn a snapshot of the run into a cause and a sentence."""
 
 from __future__ import annotations
 
@@ -10,152 +10,154 @@ import msgspec
 
 from geminids.events.model import Level, PermissionAsked, ToolStarted
 from geminids.events.stall import Stall, StallProcess
-from geminids.run.stall.snapshot import SHELL, Failed, Moment, Span
+from geminids.run.stall.snapshot import SHELL, Failed, Span, StallSnapshot
 
 if TYPE_CHECKING:
     from geminids.gateway.messages import InFlightRequest
-    from geminids.run.stall.processes import Look, Seen
+    from geminids.run.stall.processes import ProcessInfo, ProcessSnapshot
 
 __all__ = ["EARLY", "Reason", "level_of", "reason_of", "shell_of", "time_words"]
 
 EARLY = 1.0
-"""A process may be born before its tool is told, by the time that its CLI takes to say so."""
+"""Seconds by which a process may start before the CLI reports its tool."""
 
 
 class Reason(msgspec.Struct, frozen=True):
-    """A cause, and the sentence that says it."""
+    """The cause of a stall, as a sentence (`words`) and as fields (`stall`)."""
 
     words: str
     stall: Stall
 
 
-def shell_reason(moment: Moment) -> Reason | None:
-    """What is known of the shell tools; None where none of them runs any more, and another tool may."""
-    shells, look = moment.situation.shells, moment.look
+def shell_reason(snapshot: StallSnapshot) -> Reason | None:
+    """The reason if a shell tool runs; None if all shells ended and another tool may run."""
+    shells, look = snapshot.situation.shells, snapshot.look
     if look is None or not look.processes:
-        return _unseen(shells, moment)
-    found = [(tool, shell_of(moment, tool, alone=len(shells) == 1)) for tool in shells]
-    running = [(tool, top) for tool, top in found if top is not None]
+        return _unseen(shells, snapshot)
+    tops = [(tool, shell_of(snapshot, tool, alone=len(shells) == 1)) for tool in shells]
+    running = [(tool, top) for tool, top in tops if top is not None]
     if running:
-        # One command may be a part of another: the longest that fits is the one.
-        return _running(*max(running, key=lambda one: len(_command(one[0]) or "")), moment, look)
-    left = [one for one in look.strays if one.born >= moment.began(shells[0]) - EARLY]
-    if left and (moment.own is None or all(one.pid in moment.own for one in left)):
-        return _left(shells, left, moment)
-    others = any(tool.name != SHELL for tool in moment.situation.tools)
-    return None if others else _unseen(shells, moment)
+        # A command may be part of another one: choose the longest that matches.
+        tool, top = max(running, key=lambda pair: len(_command(pair[0]) or ""))
+        return _running(tool, top, snapshot, look)
+    left = [process for process in look.strays if process.born >= snapshot.began(shells[0]) - EARLY]
+    if left and (snapshot.own is None or all(process.pid in snapshot.own for process in left)):
+        return _left(shells, left, snapshot)
+    others = any(tool.name != SHELL for tool in snapshot.situation.tools)
+    return None if others else _unseen(shells, snapshot)
 
 
-def shell_of(moment: Moment, tool: ToolStarted, *, alone: bool) -> Seen | None:
-    """The shell that runs a tool's command: by its words, else, where no other shell tool runs, by its birth."""
-    look = moment.look
+def shell_of(snapshot: StallSnapshot, tool: ToolStarted, *, alone: bool) -> ProcessInfo | None:
+    """The shell of a tool: by its command line, or by its birth if no other shell tool runs."""
+    look = snapshot.look
     assert look is not None
-    cli, since, command = look.processes[0].pid, moment.began(tool) - EARLY, _command(tool)
-    young = [one for one in look.processes[1:] if one.parent == cli and one.born >= since]
-    if moment.own is not None:
-        young = [one for one in young if one.pid in moment.own]
-    said = [one for one in young if command and command in one.command]
-    return min(said or (young if alone else []), key=lambda one: one.born, default=None)
+    cli, since, command = look.processes[0].pid, snapshot.began(tool) - EARLY, _command(tool)
+    young = [process for process in look.processes[1:] if process.parent == cli and process.born >= since]
+    if snapshot.own is not None:
+        young = [process for process in young if process.pid in snapshot.own]
+    matching = [process for process in young if command and command in process.command]
+    return min(matching or (young if alone else []), key=lambda process: process.born, default=None)
 
 
 def _command(tool: ToolStarted) -> str | None:
-    given = (tool.input or {}).get("command")
-    return given.strip() if isinstance(given, str) else None
+    command = (tool.input or {}).get("command")
+    return command.strip() if isinstance(command, str) else None
 
 
-def _running(tool: ToolStarted, top: Seen, moment: Moment, look: Look) -> Reason:
+def _running(tool: ToolStarted, top: ProcessInfo, snapshot: StallSnapshot, look: ProcessSnapshot) -> Reason:
     from geminids.run.stall.processes import cpu_percent
 
     group = look.below(top.pid)
-    # Subshells are forks of the shell, and look like it.
-    children = [one for one in group if one.command != top.command]
-    cpu = cpu_percent(moment.before, look, [one.pid for one in group])
+    # Leave out subshells: they are forks of the shell with the same command line.
+    children = [process for process in group if process.command != top.command]
+    cpu = cpu_percent(snapshot.before, look, [process.pid for process in group])
     facts = [f"pid {top.pid}", *cpu_words(cpu)]
-    if any(one.stopped for one in group):
+    if any(process.stopped for process in group):
         facts.append("stopped by a signal")
-    shown, total = children_of(children, moment.clean), len(children) + look.uncounted
+    shown, total = children_of(children, snapshot.clean), len(children) + look.uncounted
     if shown:
         facts.append("children: " + named(shown, total))
-    seconds = moment.span.wall - max(moment.began(tool), top.born)
-    said, stall = _said(tool, seconds)
-    told = msgspec.structs.replace(stall, pid=top.pid, cpu=cpu, children=shown, child_count=total)
-    return Reason(f"{said} ({', '.join(facts)})", told)
+    seconds = snapshot.span.wall - max(snapshot.began(tool), top.born)
+    words, stall = _shell_words(tool, seconds)
+    stall = msgspec.structs.replace(stall, pid=top.pid, cpu=cpu, children=shown, child_count=total)
+    return Reason(f"{words} ({', '.join(facts)})", stall)
 
 
-def _left(shells: Sequence[ToolStarted], left: Sequence[Seen], moment: Moment) -> Reason:
-    """The shell is gone, and the CLI waits for what it has left in the background."""
-    said, stall = _said(shells[0], moment.span.wall - moment.began(shells[0]))
-    shown = children_of(left, moment.clean)
-    words = f"{said}: its shell has ended, and the CLI waits for what that left running: {named(shown, len(left))}"
+def _left(shells: Sequence[ToolStarted], left: Sequence[ProcessInfo], snapshot: StallSnapshot) -> Reason:
+    """The shell has ended, and the CLI waits for its background processes."""
+    words, stall = _shell_words(shells[0], snapshot.span.wall - snapshot.began(shells[0]))
+    shown = children_of(left, snapshot.clean)
+    words += (
+        f": its shell has ended, and the CLI waits for its background processes: {named(shown, len(left))}"
+    )
     return Reason(words, msgspec.structs.replace(stall, children=shown, child_count=len(left)))
 
 
-def _unseen(shells: Sequence[ToolStarted], moment: Moment) -> Reason:
-    """Nothing of them can be seen: what the CLI has told."""
-    said, stall = _said(shells[0], moment.span.wall - moment.began(shells[0]))
+def _unseen(shells: Sequence[ToolStarted], snapshot: StallSnapshot) -> Reason:
+    """No process of them was found: report what the CLI reported."""
+    words, stall = _shell_words(shells[0], snapshot.span.wall - snapshot.began(shells[0]))
     if len(shells) > 1:
-        others = ", ".join(f"`{cut(_command(one) or one.title, 60)}`" for one in shells[1:3])
-        said += f", or one that was called with it: {others}"
-    return Reason(said, stall)
+        others = ", ".join(f"`{cut(_command(tool) or tool.title, 60)}`" for tool in shells[1:3])
+        words += f", or a tool that was called with it: {others}"
+    return Reason(words, stall)
 
 
-def _said(tool: ToolStarted, seconds: float) -> tuple[str, Stall]:
+def _shell_words(tool: ToolStarted, seconds: float) -> tuple[str, Stall]:
     shown = cut(_command(tool) or tool.title)
-    said = f"shell tool `{shown}` has been running for {time_words(seconds)}"
-    return said, Stall(cause="tool", since_s=rounded(seconds), tool=tool.name, command=shown)
+    words = f"shell tool `{shown}` has been running for {time_words(seconds)}"
+    return words, Stall(cause="tool", since_s=rounded(seconds), tool=tool.name, command=shown)
 
 
-def tool_reason(moment: Moment) -> Reason:
-    """A tool of the CLI's own, or of an MCP server."""
-    tool = next(one for one in moment.situation.tools if one.name != SHELL)
-    seconds = moment.span.wall - moment.began(tool)
-    said = f"tool {tool.name} has been running for {time_words(seconds)}"
+def tool_reason(snapshot: StallSnapshot) -> Reason:
+    """The reason if a tool of the CLI itself or of an MCP server runs."""
+    tool = next(tool for tool in snapshot.situation.tools if tool.name != SHELL)
+    seconds = snapshot.span.wall - snapshot.began(tool)
+    words = f"tool {tool.name} has been running for {time_words(seconds)}"
     stall = Stall(cause="tool", since_s=rounded(seconds), tool=tool.name)
-    server = next((one for one in moment.situation.servers if _is_of(tool.name, one[0])), None)
-    look = moment.look if moment.look is not None and moment.look.processes else None
+    servers = snapshot.situation.servers
+    server = next((server for server in servers if tool.name.startswith(f"mcp_{server[0]}_")), None)
+    look = snapshot.look if snapshot.look is not None and snapshot.look.processes else None
     if server is not None:
-        return _in_server(*server, Reason(said, stall), moment)
-    if look is not None and look.peers and not moment.situation.gateway:
-        said += f"; the CLI has a connection to {' and '.join(look.peers[:2])} open"
-    return Reason(said, stall)
+        return _in_server(*server, Reason(words, stall), snapshot)
+    if look is not None and look.peers and not snapshot.situation.gateway:
+        words += f"; the CLI has a connection to {' and '.join(look.peers[:2])} open"
+    return Reason(words, stall)
 
 
-def _in_server(name: str, words: tuple[str, ...], told: Reason, moment: Moment) -> Reason:
+def _in_server(name: str, command_words: tuple[str, ...], reason: Reason, snapshot: StallSnapshot) -> Reason:
+    """Add the process of the MCP server that runs the tool."""
     from geminids.run.stall.processes import cpu_percent
 
-    said, look = f"{told.words} in the MCP server {name}", moment.look
-    found = [one for one in look.processes[1:] if _is_command(one.command, words)] if look else []
-    within = {one.pid for one in found}
-    tops = [one for one in found if one.parent not in within]
+    words, look = f"{reason.words} in the MCP server {name}", snapshot.look
+    processes = look.processes[1:] if look else ()
+    matching = [process for process in processes if _is_command(process.command, command_words)]
+    pids = {process.pid for process in matching}
+    tops = [process for process in matching if process.parent not in pids]
     if look is None or len(tops) != 1:
-        return Reason(said, told.stall)  # not seen, or two that look the same
+        return Reason(words, reason.stall)  # not found, or two servers with the same command line
     top = tops[0]
     group = look.below(top.pid)
-    cpu = cpu_percent(moment.before, look, [one.pid for one in group])
+    cpu = cpu_percent(snapshot.before, look, [process.pid for process in group])
     facts = [f"pid {top.pid}", *cpu_words(cpu)]
-    if any(one.stopped for one in group):
+    if any(process.stopped for process in group):
         facts.append("stopped by a signal")
-    command = cut(moment.clean(top.command))
-    stall = msgspec.structs.replace(told.stall, pid=top.pid, command=command, cpu=cpu)
-    return Reason(f"{said} ({', '.join(facts)})", stall)
+    command = cut(snapshot.clean(top.command))
+    stall = msgspec.structs.replace(reason.stall, pid=top.pid, command=command, cpu=cpu)
+    return Reason(f"{words} ({', '.join(facts)})", stall)
 
 
 def _is_command(line: str, words: tuple[str, ...]) -> bool:
-    """Whether a command line is the one that these words started: by its arguments, else by its program.
+    """Whether these words started this command line: compare arguments, else the program.
 
-    A script is run by its interpreter, a program may be a link: what stands before the arguments may differ.
+    The start of the line may differ: an interpreter runs a script, and a program may be a link.
     """
     if len(words) > 1:
         return line.endswith(" " + " ".join(words[1:]))
-    programs = [os.path.basename(one) for one in line.split()[:2]]
+    programs = [os.path.basename(word) for word in line.split()[:2]]
     return bool(words) and os.path.basename(words[0]) in programs
 
 
-def _is_of(tool: str, server: str) -> bool:
-    return tool.startswith(f"mcp_{server}_")
-
-
-# Less than this share of a core is a process that ticks over.
+# A process below this CPU percentage counts as idle.
 _IDLE_CPU = 2.0
 _LONGEST = 200
 _LONGEST_CHILD = 60
@@ -163,7 +165,7 @@ _MOST_CHILDREN = 5
 
 
 def time_words(seconds: float) -> str:
-    """A time as one says it.
+    """A duration for people.
 
     >>> time_words(31.4), time_words(600), time_words(7500)
     ('31 s', '10 min', '2 h 5 min')
@@ -185,87 +187,89 @@ def cpu_words(cpu: float | None) -> list[str]:
 
 
 def cut(text: str, longest: int = _LONGEST) -> str:
-    """One line of text that is not too long."""
+    """The text as one line of at most `longest` characters."""
     text = " ".join(text.split())
     return text if len(text) <= longest else text[: longest - 3] + "..."
 
 
-def children_of(found: Sequence[Seen], clean: Callable[[str], str]) -> tuple[StallProcess, ...]:
-    """The first few of them."""
-    return tuple(StallProcess(one.pid, cut(clean(one.command))) for one in found[:_MOST_CHILDREN])
+def children_of(processes: Sequence[ProcessInfo], clean: Callable[[str], str]) -> tuple[StallProcess, ...]:
+    """The first few processes, as fields of a stall."""
+    return tuple(
+        StallProcess(process.pid, cut(clean(process.command))) for process in processes[:_MOST_CHILDREN]
+    )
 
 
 def named(children: Sequence[StallProcess], total: int) -> str:
-    """These, and how many more there are."""
-    told = [f"{cut(one.command, _LONGEST_CHILD)} (pid {one.pid})" for one in children]
+    """The children as text, and how many more there are."""
+    names = [f"{cut(child.command, _LONGEST_CHILD)} (pid {child.pid})" for child in children]
     more = total - len(children)
-    return ", ".join(told) + (f" and {more} more" if more > 0 else "")
+    return ", ".join(names) + (f" and {more} more" if more > 0 else "")
 
 
-# More than this share of a core is a process that works.
+# A process above this CPU percentage counts as busy.
 _BUSY_CPU = 10.0
-# A CLI that works so hard may be the one that does not take what the API has sent.
-_HARD_AT_WORK = 50.0
+# A CLI above this CPU percentage may be too busy to read the API's answer.
+_VERY_BUSY_CPU = 50.0
 _SHARED = "; other chats share this process"
 
 
 def level_of(stall: Stall) -> Level:
-    """Work and questions are no trouble; an API that fails and a CLI that hangs may be."""
+    """A warning if the API fails or the CLI hangs; work and permission requests are normal."""
     return "warning" if stall.cause in ("api", "retry", "idle", "stopped") else "info"
 
 
-def reason_of(moment: Moment) -> Reason | None:
-    """The reason; None where nothing is known."""
-    situation, span, look = moment.situation, moment.span, moment.look
+def reason_of(snapshot: StallSnapshot) -> Reason | None:
+    """Explain the silence; None if nothing is known."""
+    situation, span, look = snapshot.situation, snapshot.span, snapshot.look
     if situation.permission is not None:
         return _permission(*situation.permission, span)
     if look is not None and look.processes and look.processes[0].stopped:
         return _stopped(look, span)
-    if situation.shells and (found := shell_reason(moment)) is not None:
-        return found
+    if situation.shells and (reason := shell_reason(snapshot)) is not None:
+        return reason
     if situation.requests:
-        return _request(situation.requests[0], moment)
+        return _request(situation.requests[0], snapshot)
     if situation.failed is not None:
-        return _retry(situation.failed, moment)
+        return _retry(situation.failed, snapshot)
     if any(tool not in situation.shells for tool in situation.tools):
-        return tool_reason(moment)
-    return _cli(moment)
+        return tool_reason(snapshot)
+    return _cli(snapshot)
 
 
 def _permission(asked: PermissionAsked, since: float, span: Span) -> Reason:
     seconds = max(span.now - since, 0.0)
-    what = cut(asked.command or asked.title)
-    words = f"waiting {time_words(seconds)} for permission: {asked.tool} `{what}`"
+    shown = cut(asked.command or asked.title)
+    words = f"waiting {time_words(seconds)} for permission: {asked.tool} `{shown}`"
     return Reason(
         words, Stall(cause="permission", since_s=rounded(seconds), tool=asked.tool, command=asked.command)
     )
 
 
-def _stopped(look: Look, span: Span) -> Reason:
-    """Somebody has sent it SIGSTOP, or Ctrl-Z: whatever it waited for, it does not go on by itself."""
+def _stopped(look: ProcessSnapshot, span: Span) -> Reason:
+    """The CLI received SIGSTOP or Ctrl-Z, and does not continue by itself."""
     pid = look.processes[0].pid
     words = (
-        f"the CLI (pid {pid}) is stopped by a signal, and has said nothing for {time_words(span.seconds)}: "
-        f"`kill -CONT {pid}` lets it go on"
+        f"the CLI (pid {pid}) is stopped by a signal; no output for {time_words(span.seconds)}: "
+        f"continue it with `kill -CONT {pid}`"
     )
     return Reason(words, Stall(cause="stopped", since_s=rounded(span.seconds), pid=pid))
 
 
-def _request(request: InFlightRequest, moment: Moment) -> Reason:
-    situation, span = moment.situation, moment.span
-    what = f"request {request.number} to {request.model or 'the API'}"
+def _request(request: InFlightRequest, snapshot: StallSnapshot) -> Reason:
+    situation, span = snapshot.situation, snapshot.span
+    name = f"request {request.number} to {request.model or 'the API'}"
     left, until, first = request.left, request.held_until, request.first
     if left is None and until is not None:
         wait = max(until - span.now, 0.0)
-        words = f"{what} is held back for {time_words(wait)} more: {request.held_why}"
+        words = f"{name} is held back for {time_words(wait)} more: {request.held_why}"
         return Reason(words, _of(request, "held", span.now - request.came, next_s=rounded(wait)))
-    if first is not None and (busy := _busy(moment, _HARD_AT_WORK)) is not None:
-        return busy  # the answer may have come, and not have been taken
+    if first is not None and (busy := _busy(snapshot, _VERY_BUSY_CPU)) is not None:
+        return busy  # the answer may have arrived, but the CLI does not read it
     seconds = span.now - (left if left is not None else request.came)
     again = f" (attempt {request.attempt})" if request.attempt > 1 else ""
-    heard = request.last
-    last = "no byte yet" if heard is None else f"the last byte came {time_words(span.now - heard)} ago"
-    words = f"waiting for the API: {what}{again} was sent {time_words(seconds)} ago, {last}"
+    last_at = request.last
+    last = "no byte yet" if last_at is None else f"the last byte came {time_words(span.now - last_at)} ago"
+    words = f"waiting for the API: {name}{again} was sent {time_words(seconds)} ago, {last}"
     if situation.tools:
         words += f" (for {situation.tools[0].name})"
     attempt = request.attempt if request.attempt > 1 else None
@@ -284,15 +288,15 @@ def _of(request: InFlightRequest, cause: str, seconds: float, **more: object) ->
     )
 
 
-def _retry(failed: Failed, moment: Moment) -> Reason:
-    span, of = moment.span, moment.situation.attempts
+def _retry(failed: Failed, snapshot: StallSnapshot) -> Reason:
+    span, of = snapshot.span, snapshot.situation.attempts
     wait, since = max(failed.next_in(span.now), 0.0), rounded(span.now - failed.at)
     if failed.held is not None:
-        words = f"a request is {failed.held}; the CLI asks again in about {time_words(wait)}"
+        words = f"a request is {failed.held}; the CLI tries again in about {time_words(wait)}"
         return Reason(words, Stall(cause="held", since_s=since, next_s=rounded(wait)))
     count = "" if failed.attempt is None else f" {failed.attempt}" + (f" of {of}" if of else "")
     why = f"HTTP {failed.http_status}" if failed.http_status else "no answer"
-    when = f"next in about {time_words(wait)}" if wait >= 0.5 else "next any moment"
+    when = f"next in about {time_words(wait)}" if wait >= 0.5 else "next any snapshot"
     stall = Stall(
         cause="retry",
         since_s=since,
@@ -304,45 +308,45 @@ def _retry(failed: Failed, moment: Moment) -> Reason:
     return Reason(f"API retry{count} after {why}, {when}", stall)
 
 
-def _busy(moment: Moment, share: float) -> Reason | None:
-    """Where the CLI's own process uses more than this share of a core."""
+def _busy(snapshot: StallSnapshot, share: float) -> Reason | None:
+    """The reason if the CLI's own process uses at least this CPU percentage."""
     from geminids.run.stall.processes import cpu_percent
 
-    look, span = moment.look, moment.span
+    look, span = snapshot.look, snapshot.span
     if look is None or not look.processes:
         return None
     pid = look.processes[0].pid
-    cpu = cpu_percent(moment.before, look, [pid])
+    cpu = cpu_percent(snapshot.before, look, [pid])
     if cpu is None or cpu < share:
         return None
-    words = f"the CLI (pid {pid}) works, and has said nothing for {time_words(span.seconds)}: {cpu:.0f} % CPU"
-    shared = _SHARED if moment.own is not None else ""
+    words = f"the CLI (pid {pid}) is busy; no output for {time_words(span.seconds)}: {cpu:.0f} % CPU"
+    shared = _SHARED if snapshot.own is not None else ""
     return Reason(words + shared, Stall(cause="busy", since_s=rounded(span.seconds), pid=pid, cpu=cpu))
 
 
-def _cli(moment: Moment) -> Reason | None:
-    """The CLI itself: no tool and no request that is known of."""
-    look, span, gateway = moment.look, moment.span, moment.situation.gateway
+def _cli(snapshot: StallSnapshot) -> Reason | None:
+    """The reason if no tool and no request is known: what the CLI itself does."""
+    look, span, gateway = snapshot.look, snapshot.span, snapshot.situation.gateway
     if look is None:
-        return None  # it is gone, and that is told by its end
+        return None  # the CLI has exited, and the end of the run reports that
     if not look.processes:
-        pid = moment.situation.pid
-        words = f"nothing has been heard for {time_words(span.seconds)}; what the CLI (pid {pid}) does cannot be seen"
+        pid = snapshot.situation.pid
+        words = f"no output for {time_words(span.seconds)}; the CLI (pid {pid}) cannot be inspected"
         return Reason(words, Stall(cause="idle", since_s=rounded(span.seconds), pid=pid))
-    if (busy := _busy(moment, _BUSY_CPU)) is not None:
+    if (busy := _busy(snapshot, _BUSY_CPU)) is not None:
         return busy
-    return _connected(look, look.peers, moment) if look.peers and not gateway else _nothing(look, moment)
+    return _connected(look, look.peers, snapshot) if look.peers and not gateway else _nothing(look, snapshot)
 
 
-def _connected(look: Look, peers: tuple[str, ...], moment: Moment) -> Reason:
-    """Without a gateway: an open connection is all that shows of a request."""
-    span = moment.span
+def _connected(look: ProcessSnapshot, peers: tuple[str, ...], snapshot: StallSnapshot) -> Reason:
+    """The reason without a gateway: an open connection is the only sign of a request."""
+    span = snapshot.span
     words = f"waiting for an answer for {time_words(span.seconds)}: "
     words += f"the CLI has a connection to {' and '.join(peers[:2])} open"
-    tried, of = moment.situation.tried, moment.situation.attempts
+    tried, of = snapshot.situation.tried, snapshot.situation.attempts
     attempt = None if tried is None or (of is not None and tried >= of) else tried + 1
     words += f" (attempt {attempt})" if attempt else ""
-    words += _SHARED if moment.own is not None else ""
+    words += _SHARED if snapshot.own is not None else ""
     stall = Stall(
         cause="api",
         since_s=rounded(span.seconds),
@@ -353,22 +357,20 @@ def _connected(look: Look, peers: tuple[str, ...], moment: Moment) -> Reason:
     return Reason(words, stall)
 
 
-def _nothing(look: Look, moment: Moment) -> Reason:
+def _nothing(look: ProcessSnapshot, snapshot: StallSnapshot) -> Reason:
     from geminids.run.stall.processes import cpu_percent
 
-    span, pid, below = moment.span, look.processes[0].pid, look.processes[1:]
-    cpu = cpu_percent(moment.before, look, [one.pid for one in look.processes])
-    children, total = children_of(below, moment.clean), len(below) + look.uncounted
-    connections = (
-        "no connection is open" if look.peers is not None else "whether a connection is open is not known"
-    )
-    facts = ["no request is under way" if moment.situation.gateway else connections, *cpu_words(cpu)]
+    span, pid, below = snapshot.span, look.processes[0].pid, look.processes[1:]
+    cpu = cpu_percent(snapshot.before, look, [process.pid for process in look.processes])
+    children, total = children_of(below, snapshot.clean), len(below) + look.uncounted
+    connections = "no connection is open" if look.peers is not None else "open connections are unknown"
+    facts = ["no request is in flight" if snapshot.situation.gateway else connections, *cpu_words(cpu)]
     if children:
         facts.append("children: " + named(children, total))
     since = rounded(span.seconds)
     stall = Stall(cause="idle", since_s=since, pid=pid, cpu=cpu, children=children, child_count=total)
     did = (
-        "has done nothing" if cpu is None or cpu < _BUSY_CPU else "has said nothing, while its children work,"
+        "has done nothing" if cpu is None or cpu < _BUSY_CPU else "has done nothing, while its children work,"
     )
     words = f"the CLI (pid {pid}) {did} for {time_words(span.seconds)}: {', '.join(facts)}"
-    return Reason(words + (_SHARED if moment.own is not None else ""), stall)
+    return Reason(words + (_SHARED if snapshot.own is not None else ""), stall)

@@ -1,4 +1,4 @@
-"""A look at the processes of a run: what they are, how much they work, whom they are connected to. Never raises."""
+"""Inspect the processes of a run: commands, CPU time, connections. Never raises."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ import psutil
 
 from geminids.process.marker import MARKER
 
-__all__ = ["Look", "Seen", "cpu_percent", "look_at"]
+__all__ = ["ProcessInfo", "ProcessSnapshot", "cpu_percent", "inspect_processes"]
 
-# Of a herd of thousands, so many are enough to say what it is; all of them are counted.
+# Inspect at most so many processes; the rest is only counted.
 _MOST = 300
+# Birth times are exact to some hundredths of a second; a smaller difference means the same process.
 _SAME = 0.5
 
 
-class Seen(msgspec.Struct, frozen=True):
-    """A process as it was: `cpu` in seconds, since it began (`born`, Unix); `stopped` by a signal."""
+class ProcessInfo(msgspec.Struct, frozen=True):
+    """A process at one time: start (`born`, Unix), CPU seconds; `stopped`: by a signal."""
 
     pid: int
     parent: int
@@ -30,51 +31,56 @@ class Seen(msgspec.Struct, frozen=True):
     stopped: bool = False
 
 
-class Look(msgspec.Struct, frozen=True):
-    """The CLI first, then those below it; none at all where nobody may look.
+class ProcessSnapshot(msgspec.Struct, frozen=True):
+    """The CLI and its descendants at one time; empty if they cannot be inspected.
 
-    `peers` are those that the CLI has connections to, None where nobody can tell. `strays` come from the run too, but
-    whoever started them is gone. `uncounted` are those below it that were too many to be looked at.
+    `peers` are the addresses that the CLI is connected to, None if unknown. `strays` are processes
+    of the run whose parent has exited. `uncounted` is the number of descendants beyond the limit,
+    which were not inspected.
     """
 
     at: float
-    processes: tuple[Seen, ...]
+    processes: tuple[ProcessInfo, ...]
     peers: tuple[str, ...] | None = None
-    strays: tuple[Seen, ...] = ()
+    strays: tuple[ProcessInfo, ...] = ()
     uncounted: int = 0
 
-    def below(self, pid: int) -> list[Seen]:
-        """This process and its descendants, the eldest first."""
-        found = {pid}
+    def below(self, pid: int) -> list[ProcessInfo]:
+        """This process and its descendants, the oldest first."""
+        pids = {pid}
         for _ in self.processes:
-            more = {one.pid for one in self.processes if one.parent in found} - found
+            more = {process.pid for process in self.processes if process.parent in pids} - pids
             if not more:
                 break
-            found |= more
-        return sorted((one for one in self.processes if one.pid in found), key=lambda one: one.born)
+            pids |= more
+        return sorted(
+            (process for process in self.processes if process.pid in pids), key=lambda process: process.born
+        )
 
 
-def look_at(pid: int, *, peers: bool = False, shell_since: float | None = None) -> Look | None:
-    """What is there now, from the CLI's process down; None where it is gone.
+def inspect_processes(
+    pid: int, *, peers: bool = False, shell_since: float | None = None
+) -> ProcessSnapshot | None:
+    """Inspect the CLI's process and its descendants; None if the CLI has exited.
 
-    `shell_since`: a shell tool has been running since then (Unix), and where none is seen, strays are looked for.
+    `shell_since`: a shell tool runs since then (Unix). If its shell is not found, look for strays.
     """
     try:
         root = psutil.Process(pid)
-        found = [root, *root.children(recursive=True)]
+        tree = [root, *root.children(recursive=True)]
         skew = _skew()
-        seen = [one for process in found[:_MOST] if (one := _seen(process, skew)) is not None]
+        seen = [info for process in tree[:_MOST] if (info := _info(process, skew)) is not None]
     except (psutil.Error, OSError, ValueError):
-        return Look(time.monotonic(), ()) if _lives(pid) else None
+        return ProcessSnapshot(time.monotonic(), ()) if _lives(pid) else None
     if not seen or seen[0].pid != pid:
         return None
-    has_shell = shell_since is None or any(one.parent == pid and one.born >= shell_since for one in seen)
-    return Look(
+    has_shell = shell_since is None or any(info.parent == pid and info.born >= shell_since for info in seen)
+    return ProcessSnapshot(
         time.monotonic(),
         tuple(seen),
         _peers(root) if peers else None,
-        () if has_shell else _strays(root, {one.pid for one in found}, skew),
-        max(len(found) - _MOST, 0),
+        () if has_shell else _strays(root, {process.pid for process in tree}, skew),
+        max(len(tree) - _MOST, 0),
     )
 
 
@@ -86,14 +92,14 @@ def _lives(pid: int) -> bool:
     return True
 
 
-def _seen(process: psutil.Process, skew: float) -> Seen | None:
+def _info(process: psutil.Process, skew: float) -> ProcessInfo | None:
     try:
         with process.oneshot():
             status = process.status()
             if status == psutil.STATUS_ZOMBIE:
                 return None
             times = process.cpu_times()
-            return Seen(
+            return ProcessInfo(
                 process.pid,
                 process.ppid(),
                 process.create_time() + skew,
@@ -102,52 +108,61 @@ def _seen(process: psutil.Process, skew: float) -> Seen | None:
                 status == psutil.STATUS_STOPPED,
             )
     except (psutil.Error, OSError):
-        return None  # gone while it was looked at, or another user's
+        return None  # it exited meanwhile, or belongs to another user
 
 
 def _skew() -> float:
-    """What births lack by our own clock: psutil counts from a boot time that is known to the second only."""
+    """The correction of psutil's birth times: its boot time is rounded to a second."""
     if sys.platform != "linux":
         return 0.0
     return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) - psutil.boot_time()
 
 
-def _strays(root: psutil.Process, known: Collection[int], skew: float) -> tuple[Seen, ...]:
-    """Those that carry the marks of this CLI, and are not below it any more; not ourselves, where we carry them too."""
+def _strays(root: psutil.Process, known: Collection[int], skew: float) -> tuple[ProcessInfo, ...]:
+    """Processes that have the mark of this run but are no longer descendants of the CLI."""
     from geminids.process.tree import marked
 
     try:
         marks = root.environ().get(MARKER, "").split()
         if not marks:
             return ()
-        # The last mark is this run's own: those before it are of whoever has started us.
-        found = [one for one in marked(marks[-1]) if one.pid not in known][:_MOST]
+        # The last mark is this run's own; those before it belong to the runs that this one is
+        # nested in.
+        strays = [process for process in marked(marks[-1]) if process.pid not in known][:_MOST]
     except (psutil.Error, OSError):
         return ()
-    return tuple(one for process in found if (one := _seen(process, skew)) is not None)
+    return tuple(info for process in strays if (info := _info(process, skew)) is not None)
 
 
 def _peers(process: psutil.Process) -> tuple[str, ...] | None:
     try:
-        found = process.net_connections(kind="tcp")
+        connections = process.net_connections(kind="tcp")
     except (psutil.Error, OSError):
         return None
-    open_ones = (psutil.CONN_ESTABLISHED, psutil.CONN_SYN_SENT)
-    peers = (f"{one.raddr.ip}:{one.raddr.port}" for one in found if one.raddr and one.status in open_ones)
+    open_states = (psutil.CONN_ESTABLISHED, psutil.CONN_SYN_SENT)
+    peers = (
+        f"{connection.raddr.ip}:{connection.raddr.port}"
+        for connection in connections
+        if connection.raddr and connection.status in open_states
+    )
     return tuple(dict.fromkeys(peers))
 
 
-def cpu_percent(before: Look | None, now: Look | None, pids: Iterable[int]) -> float | None:
-    """How much of a core these have used between two looks; None where there is only one."""
+def cpu_percent(
+    before: ProcessSnapshot | None, now: ProcessSnapshot | None, pids: Iterable[int]
+) -> float | None:
+    """CPU percentage of these processes between `before` and `now`; None without `before`."""
     if before is None or now is None or now.at <= before.at:
         return None
-    spent = {one.pid: one for one in before.processes}
-    wanted = set(pids)
-    used = sum(_spent(spent.get(one.pid), one) for one in now.processes if one.pid in wanted)
+    earlier = {process.pid: process for process in before.processes}
+    chosen = set(pids)
+    used = sum(
+        _spent(earlier.get(process.pid), process) for process in now.processes if process.pid in chosen
+    )
     return round(used / (now.at - before.at) * 100, 1)
 
 
-def _spent(before: Seen | None, now: Seen) -> float:
-    # A pid that was given to another meanwhile says nothing of the first; births are reckoned to some hundredths.
+def _spent(before: ProcessInfo | None, now: ProcessInfo) -> float:
+    # The system may have reused the pid: compare the birth times.
     is_same = before is not None and abs(before.born - now.born) < _SAME
     return max(now.cpu - before.cpu, 0.0) if before is not None and is_same else now.cpu

@@ -1,4 +1,4 @@
-"""What is known of a silent run in a moment, and whether it still waits for the same thing."""
+"""A snapshot of what a silent run does, and a key that changes when it waits for something else."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from geminids.options import Options
 from geminids.run.gateway_events import GatewayEvents
 
 if TYPE_CHECKING:
-    from geminids.run.stall.processes import Look
+    from geminids.run.stall.processes import ProcessSnapshot
 
-__all__ = ["SHELL", "Failed", "Moment", "Situation", "Span", "key_of", "needs_look", "situation_of"]
+__all__ = ["SHELL", "Failed", "Situation", "Span", "StallSnapshot", "key_of", "needs_look", "situation_of"]
 
-# What the CLI does for a model that was named; `auto` is tried three times, and then another model.
+# The CLI's attempts per request for a named model. With `auto` it tries three times, then another
+# model.
 _ATTEMPTS = 10
 _TOO_MANY, _CLOSED, _SERVER = 429, 499, 500
 
@@ -35,7 +36,7 @@ def situation_of(
     permission: tuple[PermissionAsked, float] | None = None,
     own: Callable[[], Collection[int]] | None = None,
 ) -> Situation:
-    """The situation; a retry that stderr told of counts until the CLI has spoken on stdout."""
+    """Build the situation. A retry that stderr reported counts until the next output on stdout."""
     attempts = _attempts(options)
     failed = _by_stderr(retried, spoke_at) if gateway is None else _by_gateway(gateway)
     tried = failed.attempt if failed is not None else None
@@ -50,7 +51,9 @@ def situation_of(
         failed=failed,
         tried=tried,
         attempts=attempts,
-        servers=tuple((name, _words(one.command, one.args)) for name, one in options.mcp_servers.items()),
+        servers=tuple(
+            (name, _words(server.command, server.args)) for name, server in options.mcp_servers.items()
+        ),
         own=own,
     )
 
@@ -65,16 +68,16 @@ def _by_stderr(retried: tuple[Remark, float] | None, spoke_at: float) -> Failed 
 def _by_gateway(gateway: GatewayEvents) -> Failed | None:
     if gateway.failed is None:
         return None
-    told, at = gateway.failed
-    status = told.status if told.status is not None and told.status >= 400 else None
-    # The CLI waits at least as long as it would have by itself.
-    wait = None if told.retry_after is None else max(told.retry_after, usual_wait(told.attempt))
-    held = told.error if told.held else None
-    return Failed(told.attempt, status, at, wait, told.body, held=held)
+    answer, at = gateway.failed
+    status = answer.status if answer.status is not None and answer.status >= 400 else None
+    # The CLI waits at least as long as its own back-off.
+    wait = None if answer.retry_after is None else max(answer.retry_after, usual_wait(answer.attempt))
+    held = answer.error if answer.held else None
+    return Failed(answer.attempt, status, at, wait, answer.body, held=held)
 
 
 def _is_tried(failed: Failed, attempts: int | None) -> bool:
-    """Whether the CLI tries again after this: not for a request that is wrong, nor without end."""
+    """Whether the CLI tries again: not after a client error, nor after its last attempt."""
     status = failed.http_status
     again = status is None or status in (_TOO_MANY, _CLOSED) or status >= _SERVER
     return again and (attempts is None or failed.attempt is None or failed.attempt < attempts)
@@ -91,17 +94,19 @@ def _words(command: str | None, args: tuple[str, ...]) -> tuple[str, ...]:
 
 
 SHELL = "run_shell_command"
-# The CLI's own back-off (core/src/utils/retry.ts): 5 s, doubled with each attempt up to 30 s, give or take 30 %.
+# The CLI's own back-off (core/src/utils/retry.ts): 5 s, doubled with each attempt up to 30 s, give
+# or take 30 %.
 _FIRST_WAIT, _LONGEST_WAIT = 5.0, 30.0
 _GIVE_OR_TAKE = 0.3
-# What a CLI needs to send a request when its time has come, on a busy machine.
+# How long the CLI may take to send a request after its wait, on a busy machine.
 _SENDING = 2.0
 
 
 class Failed(msgspec.Struct, frozen=True):
-    """An attempt that has failed and is followed by another: which, when (monotonic), and the wait that was named.
+    """A failed attempt that the CLI repeats: number, time (monotonic), requested wait.
 
-    `is_exact`: the CLI itself has named it. `held` is set where it has not left: what the gateway said to the CLI.
+    `is_exact`: the CLI itself reported the wait. `held`: the gateway did not send the request, and
+    answered this.
     """
 
     attempt: int | None
@@ -117,22 +122,25 @@ class Failed(msgspec.Struct, frozen=True):
         return usual_wait(self.attempt) if self.wait is None else self.wait
 
     def next_in(self, now: float) -> float:
-        """Seconds until the CLI sends the next one, as far as anybody knows; negative where it should be sent."""
+        """Expected seconds until the CLI sends the next attempt; negative if it is overdue."""
         return self.whole_wait - (now - self.at)
 
     def is_awaited(self, now: float) -> bool:
-        """Whether the next one may still come: after this, the CLI has given up, or hangs."""
+        """Whether the next attempt may still come. If not, the CLI has given up or hangs."""
         spread = 0.0 if self.is_exact else self.whole_wait * _GIVE_OR_TAKE
         return self.next_in(now) > -(spread + _SENDING)
 
 
 def usual_wait(attempt: int | None) -> float:
-    """How long the CLI waits after this attempt where nobody has named a time; where one is named, not less."""
+    """How long the CLI waits after this attempt, or longer if the API asks for more."""
     return float(min(_LONGEST_WAIT, _FIRST_WAIT * 2 ** (min(attempt or 1, 10) - 1)))
 
 
 class Situation(msgspec.Struct, frozen=True, kw_only=True):
-    """What a lane knows of itself now. `gateway`: its requests are seen, and `requests` are those under way."""
+    """What a transport knows about its run now.
+
+    `gateway`: the gateway sees its requests; `requests` are in flight.
+    """
 
     pid: int | None = None
     permission: tuple[PermissionAsked, float] | None = None
@@ -140,15 +148,15 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     gateway: bool = False
     requests: tuple[InFlightRequest, ...] = ()
     failed: Failed | None = None
-    """The attempt after which another one is awaited."""
+    """The failed attempt, while the next one is awaited."""
     tried: int | None = None
-    """The attempt that failed last, also where the next one should be on its way."""
+    """The number of the last failed attempt, also after the next one should have been sent."""
     attempts: int | None = None
-    """How many attempts a request has."""
+    """The number of attempts per request."""
     servers: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """MCP servers: their names, and the words of their command."""
+    """MCP servers: names and command lines."""
     own: Callable[[], Collection[int]] | None = None
-    """Where other chats share the process: the pids that are surely of this one's tools."""
+    """If other chats share the process: returns the pids of this chat's tools."""
 
     @property
     def shells(self) -> tuple[ToolStarted, ...]:
@@ -156,7 +164,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Span(msgspec.Struct, frozen=True):
-    """Since when it has been silent, and what time it is: by the monotonic clock, and by the wall's."""
+    """The silence and the current time: monotonic (`silent`, `now`) and Unix (`wall`)."""
 
     silent: float
     now: float
@@ -167,34 +175,38 @@ class Span(msgspec.Struct, frozen=True):
         return self.now - self.silent
 
 
-class Moment(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a reason is made of.
+class StallSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that an explanation is made from.
 
-    `before` and `look` are two looks at the processes, `own` the pids that are surely this chat's where it shares
-    them; `allowed` says when a tool was last seen to wait for a yes (Unix); `clean` takes secrets out of a text.
+    `before` and `look` are two inspections of the processes. `own` are the pids that certainly
+    belong to this chat, if chats share the CLI. `allowed` has the last time (Unix) at which a tool
+    waited for permission. `clean` redacts.
     """
 
     situation: Situation
     span: Span
     clean: Callable[[str], str]
-    before: Look | None = None
-    look: Look | None = None
+    before: ProcessSnapshot | None = None
+    look: ProcessSnapshot | None = None
     own: Collection[int] | None = None
     allowed: Mapping[str, float] = {}
 
     def began(self, tool: ToolStarted) -> float:
-        """When a tool can have begun to run at the earliest (Unix)."""
+        """The earliest time at which a tool can have started (Unix)."""
         return max(tool.at / 1000, self.allowed.get(tool.id, 0.0))
 
 
 def key_of(situation: Situation) -> Hashable:
-    """The same for as long as the reason is the same; cheap, since it is asked for every second."""
+    """Key of the current wait.
+
+    Changes when the run starts to wait for something else. Called every second.
+    """
     if situation.permission is not None:
         return "permission", situation.permission[0].id
     if situation.shells:
         return "tool", situation.shells[0].id
     if situation.requests:
-        # A request that is tried again is one reason, whichever attempt it is at.
+        # All attempts of a request have the same key.
         return "api", situation.requests[0].body
     if situation.gateway and situation.failed is not None:
         return "api", situation.failed.body
@@ -202,5 +214,5 @@ def key_of(situation: Situation) -> Hashable:
 
 
 def needs_look(situation: Situation) -> bool:
-    """Whether the processes say more than is known already: a question is one, whatever they do."""
+    """Whether inspecting the processes helps: not if the run waits for permission."""
     return situation.permission is None

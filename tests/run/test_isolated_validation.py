@@ -37,7 +37,7 @@ def test_a_pattern_that_takes_for_ever() -> None:
     """Is given up, as a problem of the answer, and nothing goes on."""
     began = time.monotonic()
     (problem,) = problems_of(f'"{"a" * 50}!"', 1.0)
-    assert problem == "the answer could not be checked by the schema: its patterns took longer than 1 s"
+    assert problem == "the answer could not be validated: its patterns took longer than 1 s"
     assert time.monotonic() - began < 5
     assert marked(os.environ["GEMINI_CLI_GEMINIDS_MARK"]) == []
 
@@ -55,7 +55,7 @@ def test_others_start_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.executable", "/repo/none")
     assert checked_in_time("3", {"type": "integer"}) == Checked(True, 3)
     (problem,) = problems_of('"a"')
-    assert "could not be checked" in problem
+    assert "could not be validated" in problem
 
 
 @pytest.mark.parametrize("flags", [["-I"], []])
@@ -103,4 +103,4 @@ def test_what_is_not_its_word(monkeypatch: pytest.MonkeyPatch) -> None:
     argv = [sys.executable, "-c", "print('Welcome')"]
     monkeypatch.setattr("geminids.run.schema.isolated_validation._argv", lambda: argv)
     (problem,) = problems_of('"a"')
-    assert "could not be checked" in problem
+    assert "could not be validated" in problem

@@ -15,9 +15,7 @@ from geminids.run.schema.answer_json import candidates, checked
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
 GOOD = '{"a": 1}'
-_UNQUOTED = (
-    "the JSON in it cannot be read: Expecting property name enclosed in double quotes (line 1, column 2)"
-)
+_UNQUOTED = "its JSON cannot be parsed: Expecting property name enclosed in double quotes (line 1, column 2)"
 
 
 @pytest.mark.parametrize(
@@ -53,13 +51,13 @@ def test_it_is_found(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("I have none.", "there is no JSON in it"),
+        ("I have none.", "it contains no JSON"),
         ('{"a": "x"}', "/a: 'x' is not of type 'integer'"),
         ("{}", "/: 'a' is a required property"),
-        ('{"a": 1', "the JSON in it cannot be read: Expecting ',' delimiter (line 1, column 8)"),
+        ('{"a": 1', "its JSON cannot be parsed: Expecting ',' delimiter (line 1, column 8)"),
         ("```json\n{'a': 1}\n```", _UNQUOTED),
-        ('{"a": NaN}', "the JSON in it cannot be read: NaN is no JSON"),
-        ('{"a": 1e999}', "the JSON in it cannot be read: 1e999 is no JSON"),
+        ('{"a": NaN}', "its JSON cannot be parsed: NaN is not JSON"),
+        ('{"a": 1e999}', "its JSON cannot be parsed: 1e999 is not JSON"),
     ],
 )
 def test_what_is_wrong_is_said_with_its_place(text: str, problem: str) -> None:
@@ -125,7 +123,7 @@ def test_big_numbers() -> None:
     """Whole ones have no end; what Python does not read is said."""
     assert checked(f"[{10**30}]", True).value == [10**30]
     (problem,) = checked(f"[{'9' * 5000}]", True).problems
-    assert "cannot be read" in problem
+    assert "its JSON cannot be parsed" in problem
 
 
 def test_what_is_wrong_is_never_cut_off() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 import geminids
 from geminids import OptionsError
-from geminids.run.schema.answer_schema import wanted_of
+from geminids.run.schema.answer_schema import answer_schema_of
 
 
 class Struct(msgspec.Struct):
@@ -35,49 +35,49 @@ class Model(pydantic.BaseModel):
 @pytest.mark.parametrize("kind", [Struct, Data, Model])
 def test_types_become_schemas_and_values_become_types(kind: Any) -> None:
     """msgspec, dataclasses and pydantic."""
-    wanted = wanted_of(kind)
-    assert '"name"' in wanted.text
-    value = wanted.value_of({"name": "x", "age": 3})
+    schema = answer_schema_of(kind)
+    assert '"name"' in schema.text
+    value = schema.value_of({"name": "x", "age": 3})
     assert isinstance(value, kind)
     assert (value.name, value.age) == ("x", 3)
     with pytest.raises(ValueError):
-        wanted.value_of({"name": 1})
+        schema.value_of({"name": 1})
 
 
 @pytest.mark.parametrize("kind", [Struct, Data, Model])
 def test_lists_of_them(kind: Any) -> None:
     """Whatever a type is made of."""
-    (value,) = wanted_of(list[kind]).value_of([{"name": "x"}])
+    (value,) = answer_schema_of(list[kind]).value_of([{"name": "x"}])
     assert isinstance(value, kind)
 
 
 def test_a_schema_gives_plain_values() -> None:
     """As text or as a mapping; and the model is told it."""
     for given in ('{"type": "integer"}', {"type": "integer"}):
-        wanted = wanted_of(given)
-        assert wanted.value_of(3) == 3
-        assert '{"type": "integer"}' in wanted.instruction()
+        schema = answer_schema_of(given)
+        assert schema.value_of(3) == 3
+        assert '{"type": "integer"}' in schema.instruction()
 
 
 @pytest.mark.parametrize(
     ("given", "words"),
     [
         ("{", "not JSON"),
-        ("[1]", "neither an object"),
-        ({"type": "nope"}, "no valid JSON Schema"),
+        ("[1]", "must be an object, true or false"),
+        ({"type": "nope"}, "not a valid JSON Schema"),
         ({"properties": {"a": {"minimum": "x"}}}, "at /properties/a/minimum"),
         ({"x": object()}, "not JSON"),
-        (object(), "no JSON Schema can be made"),
+        (object(), "cannot be converted to a JSON Schema"),
         ({"x": "y" * 300_000}, "characters"),
         ("[" * 100_000, "nested too deeply"),
         ({"minimum": float("nan")}, "not JSON"),
         ({"pattern": "(?<a>b"}, "at /pattern"),
-        ({"$schema": []}, "no valid JSON Schema"),
+        ({"$schema": []}, "not a valid JSON Schema"),
         ("", "not JSON"),
-        ({"$ref": "#/$defs/none"}, "which is not in it"),
-        ({"properties": {"a": {"$ref": "http://127.0.0.1:9/x"}}}, "nothing is fetched"),
-        ({"$ref": "#"}, "leads to itself"),
-        ({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}}, "leads to itself"),
+        ({"$ref": "#/$defs/none"}, "which it does not contain"),
+        ({"properties": {"a": {"$ref": "http://127.0.0.1:9/x"}}}, "geminids fetches nothing"),
+        ({"$ref": "#"}, "refers to itself"),
+        ({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}}, "refers to itself"),
     ],
 )
 def test_a_schema_that_is_wrong_is_refused(given: Any, words: str) -> None:
@@ -106,10 +106,10 @@ def test_a_schema_that_is_right_is_taken(given: Any) -> None:
 
 def test_an_at_sign_puts_no_file_in() -> None:
     """The CLI would read the file that stands behind it; as JSON it is the same."""
-    wanted = wanted_of({"properties": {"@type": {"pattern": "^\\\\@a@b$"}}})
-    told = wanted.instruction()
+    schema = answer_schema_of({"properties": {"@type": {"pattern": "^\\\\@a@b$"}}})
+    told = schema.instruction()
     assert "@" not in told
-    assert json.loads(told.rpartition("```json")[2].rstrip("`\n")) == wanted.schema
+    assert json.loads(told.rpartition("```json")[2].rstrip("`\n")) == schema.schema
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_an_at_sign_puts_no_file_in() -> None:
 )
 def test_any_type(kind: Any, plain: Any, value: Any) -> None:
     """Not only records: whatever JSON can stand for."""
-    assert wanted_of(kind).value_of(plain) == value
+    assert answer_schema_of(kind).value_of(plain) == value
 
 
 def test_a_strict_model_takes_what_json_has() -> None:
@@ -134,7 +134,7 @@ def test_a_strict_model_takes_what_json_has() -> None:
     class Strict(pydantic.BaseModel, strict=True):
         day: datetime.date
 
-    assert wanted_of(Strict).value_of({"day": "2026-11-16"}).day == datetime.date(2026, 11, 16)
+    assert answer_schema_of(Strict).value_of({"day": "2026-11-16"}).day == datetime.date(2026, 11, 16)
 
 
 def test_a_schema_of_the_call_goes_before_that_of_the_options() -> None:
