@@ -326,7 +326,7 @@ def test_a_request_that_met_a_closing_connection(monkeypatch: pytest.MonkeyPatch
     replies: list[Reply | Fault] = [Reply(text="first"), Fault("silent"), Reply(text="again")]
     with FakeGoogle(replies) as google, passing(google) as gateway:
         ask(gateway)
-        monkeypatch.setattr("geminids.gateway.forward.client._DOUBTFUL_SECONDS", 0)
+        monkeypatch.setattr("geminids.gateway.forward.client._SAFE_IDLE_SECONDS", 0)
         assert b"again" in ask(gateway)
     assert [asked.connection for asked in google.asked] == [1, 1, 2]
 

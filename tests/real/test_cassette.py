@@ -181,4 +181,4 @@ def test_another_release(make_world: Any, installs: Any, made_on: str, replayed_
     assert files(here) == files(there)
     told = [event.message for event in replayed if isinstance(event, Notice) and "cassette" in event.message]
     assert len(told) == 1
-    assert f"made on CLI {made_on}" in told[0]
+    assert f"recorded with CLI {made_on}" in told[0]

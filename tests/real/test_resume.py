@@ -153,7 +153,7 @@ def test_a_session_that_is_gone_is_told_at_once(world: Any) -> None:
             assert f"Looked in {world.home}" in result.failure.hint
             assert session in result.failure.hint
         else:
-            assert "no folder for sessions" in result.failure.hint
+            assert "no session folder" in result.failure.hint
             assert session not in result.failure.hint
     assert len(world.gateway.requests) == 1
 
