@@ -162,7 +162,7 @@ async def test_time_out_and_silence_end_the_turn_alone(stage: Any) -> None:
         result = await chat.ask("slow", timeout=0.5)
         assert (result.outcome, result.text) == ("timed_out", "a b ")
         result = await chat.ask("slow", idle_timeout=0.5)
-        assert result.outcome == "timed_out" and "silence" in (result.reason or "")
+        assert result.outcome == "timed_out" and "no output" in (result.reason or "")
         assert (await chat.ask("say again")).answer == "echo again"
 
 
