@@ -354,7 +354,7 @@ def test_lines_commands_and_history(world: Any, terminal: Terminal) -> None:
     terminal.until("Two.")
     terminal.ready()
     terminal.type("/nonesuch")
-    terminal.until("//nonesuch sends it")
+    terminal.until("send it with //nonesuch")
     terminal.ready()
     terminal.type("/save talk.md")
     terminal.until("saved:")
