@@ -108,7 +108,16 @@ def test_a_busy_session_can_be_a_failure(world: Any) -> None:
     assert not any("and now" in str(request.user_texts) for request in world.gateway.requests)
 
 
-def beside_another_run(world: Any, **fields: Any) -> tuple[geminids.Result, list[Any]]:
+def test_a_stop_while_waiting_for_a_busy_session(world: Any) -> None:
+    """The turn ends as interrupted, with the caller's reason, although it has no time-out; nothing is sent."""
+    result, _ = beside_another_run(world, stop_turn=True, when_busy="wait")
+    assert (result.outcome, result.reason) == ("interrupted", "enough"), result.failure
+    assert not any("and now" in str(request.user_texts) for request in world.gateway.requests)
+
+
+def beside_another_run(
+    world: Any, *, stop_turn: bool = False, **fields: Any
+) -> tuple[geminids.Result, list[Any]]:
     """A turn of a headless chat whose session another run has; that run ends when the turn waits, or is over."""
     world.gateway.reply(text="first")
     before = world.ask("remember me")
@@ -126,7 +135,7 @@ def beside_another_run(world: Any, **fields: Any) -> tuple[geminids.Result, list
                 async for event in turn:
                     events.append(event)
                     if isinstance(event, Notice) and event.code == "session_busy":
-                        run.stop()
+                        turn.stop("enough") if stop_turn else run.stop()
             return turn.result, events
 
     return anyio.run(main)

@@ -12,7 +12,6 @@ import msgspec
 from geminids.events.model import Level
 from geminids.gemini.protocol.outcome.judge import Ending
 from geminids.launch.prepare import probe_gemini
-from geminids.log import get_logger
 from geminids.options import Options
 from geminids.run.accounting.lease import RunLease
 from geminids.run.headless.reader import OnLine
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
     from geminids.spending.budget import BaseBudget
 
 __all__ = ["Run"]
-
-_log = get_logger("run")
 
 
 class Run(EventStream):

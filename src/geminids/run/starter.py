@@ -154,9 +154,8 @@ class RunStarter:
                 failure = busy(str(options.resume), holder)
                 return Ending("failed", failure.message, failure)
             if not await self.claim.wait(str(options.resume), is_wanted, until):
-                return Ending(
-                    "timed_out", f"timed out after {options.timeout:g} s of waiting for the session"
-                )
+                # `WarmAttempt` replaces this ending if the attempt was stopped.
+                return Ending("timed_out", f"timed out while waiting for session {options.resume}")
         return self._start_headless(prompt, options)
 
     def attempt_ended(self, prompt: str, facts: AttemptFacts, *, repeats: bool) -> None:

@@ -177,7 +177,8 @@ class SingleRun:
         """Nothing to do: the process ends with the run."""
 
     def _spawn(self, plan: WarmPlan) -> WarmProcess:
-        options = self._conversation.options if self._conversation is not None else Options()
+        assert self._conversation is not None
+        options = self._conversation.options
         process = WarmProcess(plan, grace=options.grace, line_limit=options.line_limit)
         process.start()
         self._processes.append(process)
